@@ -1,0 +1,1 @@
+"""What a model is: an inventory of tensors and one cache per layer."""

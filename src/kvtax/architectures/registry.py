@@ -1,0 +1,131 @@
+"""The one list of model types: which file of `families` understands which `model_type`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.config import Config, describe
+from kvtax.errors import ConfigError, UnsupportedArchitectureError
+
+# file in kvtax.architectures.families -> the model types that its `build` understands
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "llama": ("llama",),
+    "qwen": ("qwen", "qwen2", "qwen3", "mimo"),
+    "llama_like": (
+        "mistral", "ministral", "ministral3", "cohere", "cohere2", "starcoder2", "stablelm", "olmo", "olmo2", "olmo3",
+        "granite", "granite_swa", "hyperclovax", "exaone", "exaone4", "smollm3", "seed_oss", "apertus", "arcee", "helium",
+        "ernie4_5", "hunyuan_v1_dense", "nemotron", "cwm", "jais2", "iquestcoder", "diffllama", "nanochat", "bitnet", "doge",
+        "baichuan", "minicpm", "orion", "xverse",
+    ),  # fmt: skip
+    "gemma": ("gemma", "gemma2", "gemma3_text", "vaultgemma"),
+    "glm": ("glm", "glm4", "chatglm"),
+    "internlm": ("internlm", "internlm2", "internlm3"),
+    "phi": ("phi", "phi3", "phi3small"),
+    "gpt": ("gpt2", "gpt-sw3", "openai-gpt", "gpt_bigcode", "gpt_neo", "gptj", "codegen"),
+    "neox": ("gpt_neox", "gpt_neox_japanese", "bloom", "persimmon"),
+    "falcon": ("falcon",),
+    "mpt": ("mpt",),
+    "opt": ("opt", "xglm", "biogpt"),
+    "nemotron_nas": ("nemotron-nas",),
+    "deepseek": ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"),
+    "minicpm3": ("minicpm3",),
+    "deepseek_v4": ("deepseek_v4", "deepseek_ref"),
+    "hy_v4": ("hy_v4",),
+    "glm5_next": ("glm5_next", "glm5_next_text"),
+    "longcat_flash": ("longcat_flash",),
+    "qwen_vl": (
+        "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe",
+        "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text",
+    ),  # fmt: skip
+    "gemma3_vl": ("gemma3", "paligemma", "shieldgemma2"),
+    "mistral3": ("mistral3",),
+    "voxtral": ("voxtral",),
+    "llama4": ("llama4", "llama4_text"),
+    "mllama": ("mllama", "mllama_text_model"),
+    "mamba": ("mamba", "falcon_mamba", "mamba2"),
+    "jamba": ("jamba",),
+    "bamba": ("bamba", "granitemoehybrid"),
+    "falcon_h1": ("falcon_h1",),
+    "zamba2": ("zamba2",),
+    "nemotron_h": ("nemotron_h",),
+    "gemma3n": ("gemma3n", "gemma3n_text"),
+    "gemma4": ("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
+    "muse": ("muse_glimmer", "muse_glimmer_text", "muse_spark", "muse_spark_text"),
+    "qwen3_next": ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
+    "olmo_hybrid": ("olmo_hybrid",),
+    "lfm2": ("lfm2", "lfm2_moe", "lfm3"),
+    "recurrent_gemma": ("recurrent_gemma",),
+    "llava": ("llava", "llava_next", "llava_next_video", "llava_onevision", "aya_vision", "llava_llama", "llava_mistral", "llava_qwen"),
+    "idefics3": ("idefics3", "smolvlm"),
+    "internvl": ("internvl", "internvl_chat"),
+    "lfm2_vl": ("lfm2_vl",),
+    "kimi_vl": ("kimi_k25", "kimi_k3", "kimi_vl"),
+    "glm4v": ("glm4v", "glm4v_moe", "glm4v_text", "glm4v_moe_text"),
+    "exaone4_5": ("exaone4_5",),
+    "phi3_v": ("phi3_v",),
+    "ovis2": ("ovis2",),
+    "qwen_audio": ("qwen2_audio",),
+    "step3p7": ("step3p7", "minimax_m3_vl"),
+    "deepseek_vl_v2": ("deepseek_vl_v2",),
+    "qwen_moe": ("qwen2_moe", "qwen3_moe"),
+    "mixtral": ("mixtral", "phimoe", "minimax_m2"),
+    "olmoe": ("olmoe", "flex_olmo"),
+    "gpt_oss": ("gpt_oss",),
+    "dbrx": ("dbrx",),
+    "arctic": ("arctic",),
+    "grok": ("grok-1", "git"),
+    "granite_moe": ("granitemoe", "granitemoeshared", "granitemoe_swa"),
+    "glm_moe": ("glm4_moe", "dots1", "solar_open", "sarvam_moe", "deepseek"),
+    "bailing": ("bailing_moe", "bailing_moe_v2"),
+    "ernie_moe": ("ernie4_5_moe",),
+    "hy_v3": ("hy_v3",),
+    "hunyuan_moe": ("hunyuan", "hunyuan_v1_moe"),
+    "mimo_v2": ("mimo_v2_flash",),
+    "minimax_m3": ("minimax_m3", "minimax_m3_vl", "minimax_m3_vl_text"),
+    "step3": ("step3p5", "step3p7"),
+    "jetmoe": ("jetmoe",),
+    "afmoe": ("afmoe",),
+}
+_FAMILY_OF = {model_type: family for family, types in FAMILIES.items() for model_type in types}
+
+
+def build(config: Config, *, prefix: str = "") -> Architecture:
+    """The Architecture of one level of a config, its tensors named below `prefix`.
+
+    Raises:
+        UnsupportedArchitectureError: the model type, or something in its config, is not understood.
+        ConfigError: a value is impossible.
+    """
+    family = _FAMILY_OF.get(config.model_type)
+    if family is None:
+        raise UnsupportedArchitectureError(
+            f"model_type {describe(config.model_type)} is not known" if config.model_type else "model_type is missing",
+            where=config.where("model_type"),
+            hint="`kvtax models --families` lists the model types that are",
+        )
+    module = import_module(f"kvtax.architectures.families.{family}")
+    architecture: Architecture = module.build(config, prefix=prefix)
+    return architecture
+
+
+def read_architecture(
+    values: Mapping[str, Any],
+    class_defaults: Callable[[str], Mapping[str, Any] | None],
+    *,
+    extra_quantization: Mapping[str, Any] | None = None,
+) -> Architecture:
+    """The Architecture of a parsed config.json.
+
+    Raises:
+        ConfigError: not an object, or a value is impossible.
+        UnsupportedArchitectureError: see `build`.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError("is not a JSON object", where="config.json")
+    config = Config(values, class_defaults)
+    architecture = build(config)
+    # TODO-LEAD quantization
+    return architecture

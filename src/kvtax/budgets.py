@@ -1,0 +1,476 @@
+"""Deployment -> Budget: names resolved once, here; memory, capacity and verdict of the tightest rank."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kvtax.architectures.cache import Recurrent
+from kvtax.deployment import Deployment, make_deployment
+from kvtax.engines.answer import Memory, Pool, Question, Setting
+from kvtax.engines.vllm.checks import VENDORS
+from kvtax.engines.vllm.plan import VllmPlan
+from kvtax.errors import InputError, NotKnownError, UnsupportedArchitectureError
+from kvtax.formulas.roofline import compute_bound_batch
+from kvtax.hardware.gpu import Gpu
+from kvtax.sources.gpus import find_gpu
+from kvtax.sources.local import looks_like_path
+from kvtax.sources.models import ModelEntry, catalogue_date
+from kvtax.sources.resolve import Model, find
+from kvtax.terms import Notice, Term
+from kvtax.version import __version__
+
+if TYPE_CHECKING:
+    from kvtax.engines.vllm.plan import Stage
+
+SCHEMA = "kvtax.budget/1"
+TYPICAL_REQUEST_TOKENS = 1366
+"""Prompt and output of a mean request: 1,155 + 211 tokens in the Azure LLM conversation trace of 2023 (CC-BY 4.0, 19,366 requests)."""
+COVERAGE = 0.9
+
+
+class Prepared:
+    """Everything about a deployment but the length and number of its requests: worked out once, reused for each length."""
+
+    def __init__(self, deployment: Deployment, models: Sequence[ModelEntry], gpus: Sequence[Gpu]) -> None:
+        if deployment.engine != "vllm":
+            raise NotKnownError(
+                f"the rules of {deployment.engine} are not in this release",
+                code="engine-not-modelled",
+                hint="leave --engine out, or use --engine vllm",
+                where="engine",
+            )
+        self.deployment = deployment
+        self.model: Model = find(deployment.model, models)
+        self.notices: list[Notice] = list(self.model.notices)
+        self.gpu = _find_card(deployment, gpus, self.notices)
+        architecture = self.model.architecture
+        if deployment.quantization:
+            from kvtax.architectures.quantization import named_quantization
+
+            architecture = architecture.replace(quantization=named_quantization(deployment.quantization))
+        total, origin = (deployment.vram, "flag --vram") if deployment.vram else (self.gpu.total_bytes, self.gpu.total_source)
+        self.architecture = architecture
+        self.question = Question(deployment, architecture, self.gpu, total, origin)
+        self.plan = VllmPlan(self.question)
+        self.notices += self.plan.notices
+        self.ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size * deployment.data_parallel_size
+        self.gpu_count = self.ranks if deployment.gpu_count is None else deployment.gpu_count
+        self.engine_known = self.gpu.vendor in VENDORS or self.gpu.vendor == "user"
+        self._say_cards()
+        self._demand: dict[int, int] = {}
+
+    def _say_cards(self) -> None:
+        if self.gpu_count > self.ranks:
+            self.notices.append(Notice("cards-idle", f"{self.gpu_count - self.ranks} of {self.gpu_count} cards stay idle: the parallel sizes use {self.ranks}", "raise --tp or --dp"))
+        if self.gpu.total_is_estimate and not self.deployment.vram:
+            self.notices.append(Notice("gpu-total-estimated", f"the memory that {self.gpu.name} reports is estimated: {self.gpu.total_source}", "give the figure that the driver reports: --vram"))
+        if not self.engine_known:
+            self.notices.append(Notice("no-engine-rule", f"no engine rule is known for {self.gpu.name}: weights and KV are exact, the pool is only what the card has left"))
+
+    def request_bytes(self, tokens: int) -> int:
+        """Bytes that one request of `tokens` tokens holds on one tensor-parallel rank of all stages together."""
+        if tokens not in self._demand:
+            if len(self._demand) > 4096:
+                self._demand.clear()
+            tp = self.deployment.tensor_parallel_size
+            kv_dtype = str(self.plan.settings["kv_cache_dtype"].value)
+            self._demand[tokens] = sum(
+                count * cache.per_rank(tp).bytes(tokens, kv_dtype) for cache, count in self.architecture.cache_groups
+            )
+        return self._demand[tokens]
+
+
+_PREPARED: dict[Any, Prepared] = {}
+
+
+def _find_card(deployment: Deployment, gpus: Sequence[Gpu], notices: list[Notice]) -> Gpu:
+    """The card that is named, or one of unknown make and the given memory."""
+    from kvtax.errors import UnknownNameError
+
+    if deployment.gpu is None:
+        if deployment.vram is None:
+            raise InputError("no GPU is given", code="no-gpu", hint="name one: --gpu a100-80, or give its memory: --vram 48GiB")
+        return _nameless(deployment.vram, "a card")
+    try:
+        return find_gpu(deployment.gpu, gpus)
+    except UnknownNameError as error:
+        if deployment.vram is None:
+            raise
+        notices.append(Notice("unknown-gpu", f"{error.message}; its memory is taken from --vram", error.hint))
+        return _nameless(deployment.vram, deployment.gpu)
+
+
+def _nameless(vram: int, name: str) -> Gpu:
+    shown = name if name.isprintable() and len(name) <= 64 else ascii(name)[:64]
+    return Gpu(id=shown, name=shown, vendor="user", kind="user", total_bytes=vram, total_source="flag --vram", source="user")
+
+
+def _key(fields: Mapping[str, Any]) -> Any:
+    model = fields.get("model")
+    if isinstance(model, Mapping):
+        shown: Any = json.dumps(model, sort_keys=True, default=str)
+    elif isinstance(model, str) and looks_like_path(model):
+        shown = (model, *_stamp(model), *_stamp(os.path.join(model, "config.json")))
+    else:
+        shown = model
+    return (shown, *sorted((name, value) for name, value in fields.items() if name not in ("model", "max_model_len", "concurrency")))
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(os.path.expanduser(path))
+    except (OSError, ValueError):
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+def budget(
+    deployment: Deployment | None = None,
+    *,
+    models: Sequence[ModelEntry] = (),
+    gpus: Sequence[Gpu] = (),
+    **fields: Any,
+) -> Budget:
+    """The budget of one deployment.
+
+    Args:
+        deployment: a Deployment, or nothing where its fields are given one by one.
+        models: entries of one's own, looked at before the catalogue.
+        gpus: cards of one's own.
+        fields: of Deployment (model, gpu, max_model_len, concurrency ...).
+
+    Returns:
+        The budget of the tightest rank.
+
+    Raises:
+        InputError: a field that cannot be.
+        UnknownNameError: a name that is not known.
+        NotKnownError: what could not be found out.
+
+    >>> budget(model="llama-3-8b", gpu="a100-80", max_model_len=8192).kv_bytes_per_token
+    131072
+    """
+    if deployment is not None:
+        given = {name: value for name, value in deployment._asdict().items() if value is not None}
+        given.update(fields)
+    else:
+        given = fields
+    key: Any = None
+    if not models and not gpus:
+        try:
+            key = _key(given)
+            prepared = _PREPARED.get(key)
+        except TypeError:
+            key, prepared = None, None
+        if prepared is not None:
+            lengths = make_deployment({"model": "-", "max_model_len": given.get("max_model_len"), "concurrency": given.get("concurrency")})
+            return Budget(prepared, lengths.max_model_len, lengths.concurrency)
+    made = make_deployment(given)
+    prepared = Prepared(made._replace(max_model_len=None, concurrency=None), models, gpus)
+    if key is not None and made.max_model_len == given.get("max_model_len", made.max_model_len):
+        if len(_PREPARED) >= 256:
+            _PREPARED.clear()
+        _PREPARED[key] = prepared
+    return Budget(prepared, made.max_model_len, made.concurrency)
+
+
+class Budget:
+    """Where the memory of the tightest rank goes, and how many requests fit.
+
+    Attributes:
+        deployment: what was asked, defaults filled in.
+        memory: how the memory is divided [bytes].
+        pool: the KV pool as the engine counts it.
+        verdict: fits | over_budget | kv_too_small | out_of_memory | refused.
+        max_concurrency: requests of max_model_len that the pool holds, as the engine prints it.
+        notices: what the reader should know.
+    """
+
+    def __init__(self, prepared: Prepared, max_model_len: int | None, concurrency: int | None) -> None:
+        plan = prepared.plan
+        self.prepared = prepared
+        self.max_model_len = plan.default_max_model_len() if max_model_len is None else max_model_len
+        self.max_model_len_given = max_model_len is not None
+        self.concurrency = concurrency
+        self.memory: Memory
+        self.pool: Pool
+        self._stage: Stage
+        self.memory, self.pool, self._stage = plan.memory_and_pool(self.max_model_len)
+        self.max_num_seqs, self.max_num_batched_tokens = plan.step_tokens(self.max_model_len)
+        self.max_concurrency = self.pool.max_concurrency if prepared.engine_known else self._plain_concurrency()
+        self.verdict = self._judge()
+
+    # ---- what it is about ----
+
+    @property
+    def deployment(self) -> Deployment:
+        """The deployment with its length and number of requests."""
+        return self.prepared.deployment._replace(max_model_len=self.max_model_len, concurrency=self.concurrency)
+
+    @property
+    def model(self) -> Model:
+        """The model that was found."""
+        return self.prepared.model
+
+    @property
+    def gpu(self) -> Gpu:
+        """The card that was found."""
+        return self.prepared.gpu
+
+    # ---- memory ----
+
+    @property
+    def weights_bytes(self) -> int:
+        """Parameters with their scales on this rank [bytes]."""
+        return self.memory.weights_bytes
+
+    @property
+    def kv_pool_bytes(self) -> int:
+        """What the engine leaves for KV: signed, never clamped [bytes]."""
+        return self.memory.kv_pool_bytes if self.prepared.engine_known else self.free_bytes - self.memory.weights_bytes
+
+    @property
+    def runtime_bytes(self) -> int:
+        """What else the engine needs: context and communicators, rope caches, workspaces [bytes]."""
+        taken = self.memory
+        return taken.load_extra_bytes + taken.workspace_bytes + taken.outside_bytes
+
+    @property
+    def unallocated_bytes(self) -> int:
+        """total - weights - activation - graphs - runtime - pool: what nobody takes; negative where the card is overdrawn [bytes]."""
+        if not self.prepared.engine_known:
+            return 0
+        taken = self.memory
+        return taken.total_bytes - taken.weights_bytes - taken.activation_bytes - taken.cuda_graph_bytes - self.runtime_bytes - taken.kv_pool_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """What the engine sees free when it starts to load [bytes]."""
+        given = self.prepared.deployment.free_memory
+        return self.memory.total_bytes - self.memory.outside_bytes if given is None else given
+
+    # ---- KV ----
+
+    @property
+    def kv_bytes_per_token(self) -> int | float:
+        """Pool over the tokens that the engine prints; what one more token adds where it prints none [bytes]."""
+        if self.pool.capacity_tokens and self.prepared.engine_known:
+            rate = self.pool.blocks * self.pool.bytes_per_block / self.pool.capacity_tokens
+            return int(rate) if rate.is_integer() else rate
+        return self.live_bytes_per_token
+
+    @property
+    def live_bytes_per_token(self) -> int:
+        """What one more token adds on this rank once every window is full [bytes]."""
+        tp = self.prepared.deployment.tensor_parallel_size
+        kv_dtype = str(self.prepared.plan.settings["kv_cache_dtype"].value)
+        return sum(count * cache.per_rank(tp).growth(kv_dtype) for cache, count in self.prepared.architecture.cache_groups)
+
+    @property
+    def live_bytes_per_request(self) -> int:
+        """What one request of max_model_len really holds on this rank, windows and state as they are [bytes]."""
+        return self.prepared.request_bytes(self.max_model_len)
+
+    @property
+    def kv_bytes_per_request(self) -> int:
+        """What the engine sets aside for one request of max_model_len, in whole blocks [bytes]."""
+        if not self.prepared.engine_known:
+            return self.live_bytes_per_request
+        return self.pool.blocks_per_request * self.pool.bytes_per_block
+
+    @property
+    def state_bytes_per_request(self) -> int:
+        """Fixed recurrent state of one request on this rank [bytes]."""
+        tp = self.prepared.deployment.tensor_parallel_size
+        ssm = self.prepared.deployment.mamba_ssm_cache_dtype
+        groups = self.prepared.architecture.cache_groups
+        return sum(count * cache.per_rank(tp).state_bytes(ssm) for cache, count in groups if isinstance(cache, Recurrent))
+
+    @property
+    def kv_demand_bytes(self) -> int:
+        """What `concurrency` requests of max_model_len hold (one, where none is asked) [bytes]."""
+        return self.kv_bytes_per_request * (self.concurrency or 1)
+
+    @property
+    def capacity_tokens(self) -> int:
+        """Tokens that the pool holds, as the engine counts them."""
+        if self.prepared.engine_known:
+            return self.pool.capacity_tokens
+        return int(self.max_concurrency * self.max_model_len)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it starts and carries what was asked for: one request of max_model_len where nothing was."""
+        return self.verdict == "fits"
+
+    # ---- figures for people ----
+
+    @property
+    def naive_waste_share(self) -> float:
+        """Share of the KV memory that a server which reserves max_model_len for every request leaves unused on requests of typical length."""
+        reserved = self.live_bytes_per_request
+        if reserved <= 0:
+            return 0.0
+        return 1 - self.prepared.request_bytes(min(TYPICAL_REQUEST_TOKENS, self.max_model_len)) / reserved
+
+    @property
+    def crossover_tokens(self) -> int | None:
+        """Tokens in flight from which KV outweighs the weights on this rank; None where KV does not grow."""
+        rate = self.live_bytes_per_request / self.max_model_len
+        return -(-self.memory.weights_bytes * self.max_model_len // self.live_bytes_per_request) if rate > 0 else None
+
+    @property
+    def compute_bound_batch(self) -> float | None:
+        """Batch at which decoding would become compute-bound if KV were free to read; None where the card's figures are not known."""
+        gpu = self.prepared.gpu
+        if not gpu.bf16_flops or not gpu.bandwidth_bytes_per_second:
+            return None
+        active = self.prepared.architecture.active_parameters // self.prepared.deployment.tensor_parallel_size
+        return compute_bound_batch(self.memory.weights_bytes, 0, max(active, 1), gpu.bf16_flops, gpu.bandwidth_bytes_per_second)
+
+    def longest_context(self) -> int:
+        """The longest max_model_len that would start (0: none), found by bisection up to the config's limit.
+
+        Source: vllm 0.33.0 estimates it in the same way when it refuses.
+        """
+        low, high = 0, self.prepared.plan.default_max_model_len()
+        while low < high:
+            middle = (low + high + 1) // 2
+            if Budget(self.prepared, middle, None).verdict in ("fits", "over_budget"):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    # ---- verdict ----
+
+    def _plain_concurrency(self) -> float:
+        """Without an engine's rule: how many requests' live bytes the rest of the card holds."""
+        room = self.free_bytes - self.memory.weights_bytes
+        need = self.live_bytes_per_request
+        return max(room, 0) / need if need else float(room > 0)
+
+    def _judge(self) -> str:
+        from kvtax.engines.vllm.rules import rule
+
+        plan, taken, pool = self.prepared.plan, self.memory, self.pool
+        if plan.refusal is not None:
+            return "refused"
+        free = self.free_bytes
+        fixed = self.prepared.deployment.kv_cache_memory_bytes
+        need = taken.weights_bytes + taken.load_extra_bytes + taken.workspace_bytes
+        if need > free or (fixed is None and self.prepared.engine_known and taken.limit_bytes > free):
+            return "out_of_memory"
+        if fixed is not None and need + taken.activation_bytes + taken.cuda_graph_bytes + fixed > free:
+            return "out_of_memory"
+        if not self.prepared.engine_known:
+            enough = self.max_concurrency >= 1
+        else:
+            usable = pool.blocks - rule("reserved_blocks", plan.version)
+            enough = pool.bytes_per_block == 0 and taken.kv_pool_bytes >= 0 or taken.kv_pool_bytes > 0 and usable >= pool.blocks_per_request
+        if not enough:
+            return "kv_too_small"
+        return "over_budget" if self.concurrency is not None and self.concurrency > self.max_concurrency else "fits"
+
+    @property
+    def interval(self) -> dict[str, Any]:
+        """The range that holds 90 % of real starts: pool and concurrency."""
+        from kvtax.engines.vllm.interval import pool_margin
+
+        low, high = pool_margin(self)
+        pool = self.kv_pool_bytes
+        need = self.kv_bytes_per_request
+        fixed = self.prepared.deployment.kv_cache_memory_bytes is not None
+        bounds = [pool, pool] if fixed else [pool + low, pool + high]
+        requests = [max(bound, 0) / need if need else self.max_concurrency for bound in bounds]
+        return {"coverage": COVERAGE, "kv_pool_bytes": bounds, "max_concurrency": requests}
+
+    # ---- terms, notices, forms ----
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Every number in bytes with its formula, inputs, origins and source."""
+        from kvtax.engines.vllm import terms
+
+        plan, stage = self.prepared.plan, self._stage
+        return (
+            *terms.weight_terms(plan, stage),
+            *terms.memory_terms(plan, stage, self.memory, self.max_num_seqs, self.max_num_batched_tokens),
+            *terms.kv_terms(plan, stage, self.max_model_len),
+        )
+
+    @property
+    def figures(self) -> tuple[Term, ...]:
+        """Blocks and concurrency in the same form."""
+        from kvtax.engines.vllm import terms
+
+        if self.pool.blocks_per_request == 0:
+            return ()
+        return tuple(terms.figure_terms(self.memory, self.pool, self.max_model_len))
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What the reader should know, the reason of a refusal first."""
+        found = [] if self.prepared.plan.refusal is None else [self.prepared.plan.refusal]
+        found += self.prepared.notices
+        limit = self.prepared.architecture.max_position_embeddings
+        if limit is not None and self.max_model_len > limit:
+            found.append(Notice("context-above-limit", f"max_model_len {self.max_model_len} is above the {limit} tokens of the config", "the engine refuses it unless told otherwise (VLLM_ALLOW_LONG_MAX_MODEL_LEN)"))
+        if self.concurrency is not None and self.concurrency > self.max_num_seqs:
+            found.append(Notice("slots-limit", f"max_num_seqs {self.max_num_seqs} lets fewer requests run than the {self.concurrency} asked for", f"--max-num-seqs {self.concurrency}"))
+        return tuple(found)
+
+    def settings(self) -> dict[str, Setting]:
+        """What the engine uses, given or by default."""
+        found = dict(self.prepared.plan.settings)
+        if self.max_model_len_given:
+            found["max_model_len"] = Setting(self.max_model_len, "flag")
+        else:
+            stated = self.prepared.architecture.max_position_embeddings is not None
+            found["max_model_len"] = Setting(self.max_model_len, "config.json" if stated else "default of the engine")
+        found["max_num_seqs"] = found["max_num_seqs"]._replace(value=self.max_num_seqs)
+        found["max_num_batched_tokens"] = found["max_num_batched_tokens"]._replace(value=self.max_num_batched_tokens)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form (schema kvtax.budget/1)."""
+        from kvtax.views.json_form import budget_to_dict
+
+        return budget_to_dict(self)
+
+    def explain(self) -> str:
+        """Every number with its formula, the numbers put in, the result and where each input comes from."""
+        from kvtax.views.explain import explain
+
+        return explain(self)
+
+    def _repr_html_(self) -> str:
+        from kvtax.views.html import budget_to_html
+
+        return budget_to_html(self)
+
+    def __repr__(self) -> str:
+        """One line: model, card, verdict."""
+        return f"<Budget {self.model.id} on {self.gpu.id}: {self.verdict}, {self.max_concurrency:.2f} x {self.max_model_len} tokens>"
+
+
+def weights_only(error: UnsupportedArchitectureError, model: str | Mapping[str, Any]) -> int | None:
+    """Bytes of the weights of a model whose architecture is not understood, where the catalogue has a published total; else None."""
+    if not isinstance(model, str):
+        return None
+    from kvtax.errors import KvtaxError
+    from kvtax.sources.models import find_model
+
+    try:
+        entry = find_model(model)
+    except KvtaxError:
+        return None
+    return None if entry.parameters is None else 2 * entry.parameters
+
+
+def catalogue_stamp() -> dict[str, str]:
+    """Version of kvtax and date of the catalogue, as they stand in every JSON."""
+    return {"kvtax": __version__, "catalogue": catalogue_date()}

@@ -1,0 +1,161 @@
+"""One table of number formats: how many bits an element takes, and what scales come with a block of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvtax.errors import UnknownNameError
+
+
+class Dtype(NamedTuple):
+    """A number format.
+
+    Args:
+        name: canonical name.
+        bits: bits of one element [bit].
+        block: elements that share one scale, 0 where there is no scale [elements].
+        scale_bits: bits of what a block carries beside its elements [bit].
+        safetensors: the tag of this format in a safetensors header, empty where it has none.
+    """
+
+    name: str
+    bits: int
+    block: int = 0
+    scale_bits: int = 0
+    safetensors: str = ""
+
+    def bytes(self, elements: int) -> int:
+        """Bytes of a row of elements, its scales included: ceil(elements x bits / 8) + ceil(elements / block) x scale_bits / 8."""
+        size = -(-elements * self.bits // 8)
+        if self.block:
+            size += -(-elements // self.block) * self.scale_bits // 8
+        return size
+
+
+_TABLE = (
+    Dtype("float32", 32, safetensors="F32"),
+    Dtype("float16", 16, safetensors="F16"),
+    Dtype("bfloat16", 16, safetensors="BF16"),
+    Dtype("float64", 64, safetensors="F64"),
+    Dtype("fp8_e4m3", 8, safetensors="F8_E4M3"),
+    Dtype("fp8_e5m2", 8, safetensors="F8_E5M2"),
+    Dtype("fp8_e8m0", 8, safetensors="F8_E8M0"),
+    Dtype("int64", 64, safetensors="I64"),
+    Dtype("int32", 32, safetensors="I32"),
+    Dtype("int8", 8, safetensors="I8"),
+    Dtype("uint8", 8, safetensors="U8"),
+    Dtype("bool", 8, safetensors="BOOL"),
+    Dtype("int4", 4),
+    Dtype("nf4", 4),
+    Dtype("nvfp4", 4, block=16, scale_bits=8),
+    Dtype("mxfp4", 4, block=32, scale_bits=8),
+    Dtype("mxfp8", 8, block=32, scale_bits=8),
+    # llama.cpp's cache and weight blocks (ggml-common.h: block sizes and bytes per block)
+    Dtype("q4_0", 4, block=32, scale_bits=16),
+    Dtype("q4_1", 4, block=32, scale_bits=32),
+    Dtype("q5_0", 5, block=32, scale_bits=16),
+    Dtype("q5_1", 5, block=32, scale_bits=32),
+    Dtype("q8_0", 8, block=32, scale_bits=16),
+    Dtype("iq4_nl", 4, block=32, scale_bits=16),
+)
+DTYPES = {dtype.name: dtype for dtype in _TABLE}
+_ALIASES = {
+    "bf16": "bfloat16", "fp16": "float16", "f16": "float16", "half": "float16", "fp32": "float32", "f32": "float32",
+    "float": "float32", "double": "float64", "fp8": "fp8_e4m3", "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2",
+    "fp8_e4m3fn": "fp8_e4m3", "torch.bfloat16": "bfloat16", "torch.float16": "float16", "torch.float32": "float32",
+}  # fmt: skip
+_ALIASES.update({dtype.safetensors.lower(): dtype.name for dtype in _TABLE if dtype.safetensors})
+
+
+def find_dtype(name: str) -> Dtype:
+    """The format of a name or one of its usual spellings (`bf16`, `torch.bfloat16`, `BF16`).
+
+    Raises:
+        UnknownNameError: code `unknown-dtype`.
+    """
+    key = name.lower()
+    dtype = DTYPES.get(_ALIASES.get(key, key))
+    if dtype is None:
+        raise UnknownNameError(
+            f"dtype {name[:64]!r} is not known", code="unknown-dtype", hint="known: " + ", ".join(sorted(DTYPES))
+        )
+    return dtype
+
+
+# ---- what one token's keys and values take in the cache of an attention layer ----
+
+_PLAIN_KV = {
+    "bfloat16": 16, "float16": 16, "float32": 32, "fp8_e4m3": 8, "fp8_e5m2": 8, "fp8_inc": 8, "int8": 8,
+}  # fmt: skip
+KV_DTYPES = (*_PLAIN_KV, "fp8", "fp8_ds_mla", "nvfp4", "nvfp4_ds_mla", "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")  # fmt: skip
+
+
+def resolve_kv_dtype(name: str) -> str:
+    """The canonical name of a KV cache format.
+
+    Raises:
+        UnknownNameError: code `unknown-kv-dtype`.
+    """
+    key = name.lower()
+    key = _ALIASES.get(key, key)
+    if key not in KV_DTYPES:
+        raise UnknownNameError(
+            f"KV cache dtype {name[:64]!r} is not known",
+            code="unknown-kv-dtype",
+            hint="known: auto, " + ", ".join(KV_DTYPES),
+        )
+    return key
+
+
+def head_bytes(dtype: str, head_dim: int, v_head_dim: int) -> int:
+    """Bytes of one head's key and value of one token.
+
+    (head_dim + v_head_dim) x bits / 8, + 8 B of float32 scales for the per-token-head formats; nvfp4: a byte of scale for 16 elements.
+
+    Args:
+        dtype: canonical KV format.
+        head_dim: width of a key [elements].
+        v_head_dim: width of a value [elements].
+
+    Returns:
+        Size [bytes].
+
+    Source: vllm 0.33.0 v1/kv_cache_interface.py; ggml block sizes for the q formats.
+    """
+    bits = _PLAIN_KV.get(dtype)
+    if bits is not None:
+        return (head_dim + v_head_dim) * bits // 8
+    if dtype in ("int8_per_token_head", "fp8_per_token_head"):
+        return head_dim + v_head_dim + 8
+    if dtype == "int4_per_token_head":
+        return (head_dim + v_head_dim) // 2 + 8
+    if dtype == "fp8_ds_mla":
+        return head_dim + v_head_dim
+    block = DTYPES["nvfp4" if dtype == "nvfp4_ds_mla" else dtype]
+    return block.bytes(head_dim) + block.bytes(v_head_dim)
+
+
+def latent_bytes(dtype: str, kv_lora_rank: int, qk_rope_head_dim: int) -> int:
+    """Bytes of one token's latent of a multi-head latent attention layer.
+
+    (kv_lora_rank + qk_rope_head_dim) x bits / 8; fp8_ds_mla: kv_lora_rank fp8 + 4 B of scale for 128 + rope in 16 bit;
+    nvfp4_ds_mla: kv_lora_rank / 2 + kv_lora_rank / 16 + rope in 8 bit.
+
+    Args:
+        dtype: canonical KV format.
+        kv_lora_rank: width of the compressed latent [elements].
+        qk_rope_head_dim: width of the shared rotary key [elements].
+
+    Returns:
+        Size [bytes].
+
+    Source: vllm 0.33.0 v1/kv_cache_interface.py (656 B and 352 B for 512 + 64).
+    """
+    if dtype == "fp8_ds_mla":
+        return kv_lora_rank + -(-kv_lora_rank // 128) * 4 + 2 * qk_rope_head_dim
+    if dtype == "nvfp4_ds_mla":
+        return DTYPES["nvfp4"].bytes(kv_lora_rank) + qk_rope_head_dim
+    bits = _PLAIN_KV.get(dtype)
+    if bits is not None:
+        return (kv_lora_rank + qk_rope_head_dim) * bits // 8
+    return head_bytes(dtype, kv_lora_rank + qk_rope_head_dim, 0)

@@ -1,0 +1,243 @@
+"""vLLM's answer to one deployment: settings, memory and pool of its tightest rank."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.cache import CrossAttention, LayerCache
+from kvtax.deployment import Deployment
+from kvtax.dtypes import find_dtype
+from kvtax.engines.answer import Memory, Pool, Question, Setting
+from kvtax.engines.vllm import blocks, checks, memory, rules
+from kvtax.errors import InputError
+from kvtax.formulas.weights import element_bytes, rank_weight_elements, stage_layers
+from kvtax.terms import Notice
+
+NAME = "vllm"
+
+
+class Stage(NamedTuple):
+    """One pipeline stage: its weights by component and dtype [elements], and its layers in the pool."""
+
+    elements: dict[tuple[str, str], int]
+    weights_bytes: int
+    layers: int
+    layout: blocks.Layout | None
+    caches: tuple[LayerCache, ...]
+
+
+class VllmPlan:
+    """What does not depend on the length and number of requests, worked out once.
+
+    Args:
+        question: names resolved.
+    """
+
+    engine = NAME
+
+    def __init__(self, question: Question) -> None:
+        deployment = question.deployment
+        self.question = question
+        self.notices: list[Notice] = []
+        self.version, guessed = rules.read_version(deployment.engine_version)
+        self._say_version(deployment, guessed)
+        self.label = f"vllm {self.version[0]}.{self.version[1]}"
+        self.settings: dict[str, Setting] = {}
+        self._settle()
+        self.refusal = checks.refusal(
+            deployment, question.architecture, question.gpu, str(self.settings["dtype"].value), str(self.settings["kv_cache_dtype"].value)
+        )
+        self.element_bytes = find_dtype(str(self.settings["dtype"].value)).bits // 8
+        self._layouts: dict[tuple[int, int], list[Stage]] = {}
+        self._weights = self._stage_weights()
+
+    # ---- settings ----
+
+    def _say_version(self, deployment: Deployment, guessed: bool) -> None:
+        version = self.version
+        if guessed:
+            self.notices.append(
+                Notice("engine-version-newest", f"engine version {deployment.engine_version!r:.64} has no number: taken as the newest known, {version[0]}.{version[1]}")
+            )
+        elif version > rules.NEWEST:
+            self.notices.append(
+                Notice("engine-version-unknown", f"vllm {version[0]}.{version[1]} is newer than the rules known here: those of {rules.NEWEST[0]}.{rules.NEWEST[1]} are used")
+            )
+        elif version < rules.OLDEST:
+            self.notices.append(
+                Notice("engine-version-unknown", f"vllm {version[0]}.{version[1]} is older than the rules known here: those of {rules.OLDEST[0]}.{rules.OLDEST[1]} are used")
+            )
+
+    def _setting(self, name: str, asked: int | float | str | bool | None, default: int | float | str | bool, why: str = "") -> None:
+        origin = "flag" if asked is not None else f"default of {self.label}"
+        self.settings[name] = Setting(default if asked is None else asked, why or origin)
+
+    def _settle(self) -> None:
+        deployment, architecture, gpu = self.question.deployment, self.question.architecture, self.question.gpu
+        total = self.question.total_bytes
+        self._setting("gpu_memory_utilization", deployment.gpu_memory_utilization, rules.rule("gpu_memory_utilization", self.version))
+        dtype, origin, notice = checks.resolve_dtype(deployment, architecture, gpu)
+        self.settings["dtype"] = Setting(dtype, origin)
+        if notice is not None:
+            self.notices.append(notice)
+        kv_dtype, origin = checks.resolve_kv_cache_dtype(deployment, architecture, dtype)
+        self.settings["kv_cache_dtype"] = Setting(kv_dtype, origin)
+        cached = deployment.enable_prefix_caching
+        self._setting("enable_prefix_caching", cached, architecture.kind == "decoder" and self.version >= (0, 9))
+        self._setting("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total))
+        self._setting("max_num_batched_tokens", deployment.max_num_batched_tokens, rules.default_max_num_batched_tokens(gpu, total))
+        self._setting("async_scheduling", deployment.async_scheduling, self.version >= (0, 14))
+        self._setting("enforce_eager", deployment.enforce_eager or None, False)
+        limit = architecture.max_position_embeddings
+        if deployment.max_model_len is None and limit is None:
+            self.notices.append(Notice("no-context-limit", "the config states no longest context: 2048 tokens are taken, as the engine does", "give --context"))
+
+    def default_max_model_len(self) -> int:
+        """The config's limit; 2048 where it states none.
+
+        Source: vllm 0.33.0 config/model.py.
+        """
+        return self.question.architecture.max_position_embeddings or 2048
+
+    # ---- stages and layouts ----
+
+    def _stage_weights(self) -> list[dict[tuple[str, str], int]]:
+        deployment, architecture = self.question.deployment, self.question.architecture
+        tp, pp = deployment.tensor_parallel_size, deployment.pipeline_parallel_size
+        if pp == 1 or pp > architecture.num_hidden_layers:
+            return [rank_weight_elements(architecture, tp)]
+        stages = stage_layers(architecture.num_hidden_layers, pp)
+        return [
+            rank_weight_elements(architecture, tp, stage=stage, first=index == 0, last=index == pp - 1)
+            for index, stage in enumerate(stages)
+        ]
+
+    def stages(self, max_num_batched_tokens: int) -> list[Stage]:
+        """The pipeline stages with their pool layouts; what is in flight depends on the step's tokens."""
+        in_flight = max_num_batched_tokens
+        if self.settings["async_scheduling"].value:
+            in_flight *= rules.rule("in_flight_steps", self.version)
+        key = (in_flight, max_num_batched_tokens)
+        if key not in self._layouts:
+            if len(self._layouts) > 64:
+                self._layouts.clear()
+            self._layouts[key] = self._lay_out(in_flight, max_num_batched_tokens)
+        return self._layouts[key]
+
+    def _lay_out(self, in_flight: int, max_num_batched_tokens: int) -> list[Stage]:
+        architecture, pp = self.question.architecture, len(self._weights)
+        ranges = stage_layers(architecture.num_hidden_layers, pp)
+        found = []
+        for weights, layers in zip(self._weights, ranges, strict=True):
+            caches = [cache for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True) if pp == 1 or layer in layers]
+            layout = self._layout(caches, in_flight, max_num_batched_tokens)
+            size = sum(element_bytes(count, dtype) for (_, dtype), count in weights.items())
+            found.append(Stage(weights, size, len(layers), layout, tuple(caches)))
+        return found
+
+    def _layout(self, caches: list[LayerCache], in_flight: int, max_num_batched_tokens: int) -> blocks.Layout | None:
+        deployment, architecture = self.question.deployment, self.question.architecture
+        kv_dtype = str(self.settings["kv_cache_dtype"].value)
+        tp = deployment.tensor_parallel_size
+        prefix_caching = bool(self.settings["enable_prefix_caching"].value)
+        on_rank = [cache.per_rank(tp) for cache in caches if cache.kind not in ("shared", "no_cache")]
+        if not on_rank:
+            return None
+        ssm_dtype = self._ssm_dtype()
+        block_size = deployment.block_size or rules.attention_block_size(architecture, self.question.gpu, kv_dtype)
+        block_size = blocks.hybrid_block_size(on_rank, block_size, kv_dtype, ssm_dtype, prefix_caching)
+        specs = [blocks.Spec(cache, block_size, blocks.page_bytes(cache, block_size, kv_dtype, ssm_dtype)) for cache in on_rank]
+        groups, bytes_per_block = blocks.plan_groups(specs, not deployment.disable_hybrid_kv_cache_manager)
+        encoder = max_num_batched_tokens if any(isinstance(cache, CrossAttention) for cache in on_rank) else 0
+        return blocks.Layout(
+            groups, block_size, bytes_per_block, in_flight, prefix_caching, encoder, deployment.decode_context_parallel_size
+        )
+
+    def _ssm_dtype(self) -> str | None:
+        """Recurrent state: what is asked for, what the config declares, else the model's dtype (None leaves it to the cache).
+
+        Source: vllm 0.33.0 config/cache.py mamba_ssm_cache_dtype; only states whose model fixes float32 stay so.
+        """
+        asked = self.question.deployment.mamba_ssm_cache_dtype
+        if asked and asked != "auto":
+            return find_dtype(asked).name
+        return None
+
+    # ---- what depends on the length ----
+
+    def step_tokens(self, max_model_len: int) -> tuple[int, int]:
+        """max_num_seqs and max_num_batched_tokens at a length.
+
+        min(max_num_batched_tokens, max_num_seqs * max_model_len); max_num_seqs at most max_num_batched_tokens.
+
+        Source: vllm 0.33.0 engine/arg_utils.py.
+        """
+        seqs = int(self.settings["max_num_seqs"].value)
+        tokens = int(self.settings["max_num_batched_tokens"].value)
+        if self.question.deployment.max_num_batched_tokens is None:
+            tokens = min(tokens, seqs * max_model_len)
+        return min(seqs, tokens) if self.question.deployment.max_num_seqs is None else seqs, tokens
+
+    def memory_and_pool(self, max_model_len: int) -> tuple[Memory, Pool, Stage]:
+        """Memory and pool of the tightest rank for requests of at most max_model_len tokens.
+
+        Raises:
+            InputError: a step smaller than a window or a request cannot be scheduled.
+        """
+        seqs, tokens = self.step_tokens(max_model_len)
+        if tokens < 1 or max_model_len < 1:
+            raise InputError("max_model_len must be at least 1", code="invalid-quantity", where="max_model_len")
+        stages = self.stages(tokens)
+        answers = [(*self._stage_answer(stage, seqs, tokens, max_model_len), stage) for stage in stages]
+        return min(answers, key=lambda answer: (answer[1].max_concurrency, answer[0].kv_pool_bytes))
+
+    def _stage_answer(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Pool]:
+        taken = self._memory(stage, seqs, tokens)
+        layout = stage.layout
+        if layout is None:
+            return taken, Pool(0, 0, 0, 0, 0, float(seqs))
+        num_blocks = taken.kv_pool_bytes // layout.bytes_per_block if taken.kv_pool_bytes > 0 else 0
+        per_request = layout.blocks_per_request(max_model_len)
+        concurrency = num_blocks / per_request
+        return taken, Pool(
+            layout.block_size,
+            layout.bytes_per_block,
+            num_blocks,
+            per_request,
+            self._capacity_tokens(layout, num_blocks, concurrency, max_model_len),
+            concurrency,
+        )
+
+    def _capacity_tokens(self, layout: blocks.Layout, num_blocks: int, concurrency: float, max_model_len: int) -> int:
+        """The tokens that the start-up line prints, as its version counts them."""
+        kind = rules.rule("token_count", self.version)
+        if kind == "concurrency":
+            return int(concurrency * max_model_len)
+        groups = len(layout.groups) if kind == "groups" else 1
+        smallest = min(group.block_size for group in layout.groups)
+        return num_blocks // groups * smallest * layout.context_parallel
+
+    def _memory(self, stage: Stage, seqs: int, tokens: int) -> Memory:
+        question, architecture = self.question, self.question.architecture
+        deployment = question.deployment
+        tp = deployment.tensor_parallel_size
+        total = question.total_bytes
+        limit = memory.limit_bytes(total, float(self.settings["gpu_memory_utilization"].value))
+        weights = deployment.weights_bytes if deployment.weights_bytes is not None else stage.weights_bytes
+        extra = 0 if deployment.weights_bytes is not None else memory.load_extra_bytes(architecture, self.element_bytes)
+        peaks = memory.activation_parts(architecture, tp, tokens, min(seqs, tokens), self.element_bytes, self.version)
+        activation = int(max(peaks.values()) * memory.FRAGMENTATION)
+        workspace = memory.workspace_bytes(architecture, tp, tokens, self.element_bytes)
+        graphs = 0
+        if not self.settings["enforce_eager"].value:
+            sizes = memory.capture_sizes(seqs, question.gpu.compute_capability or "")
+            graphs = memory.graph_bytes(stage.layers, sizes)
+        outside = memory.outside_bytes(question.gpu, tp * deployment.pipeline_parallel_size)
+        if deployment.free_memory is not None:
+            outside = max(total - deployment.free_memory, 0)
+        pool = deployment.kv_cache_memory_bytes
+        if pool is None:
+            inside = graphs if rules.rule("cuda_graphs_inside", self.version) else 0
+            pool = limit - weights - extra - workspace - activation - inside
+        return Memory(total, limit, weights, extra, workspace, outside, activation, graphs, pool)

@@ -1,0 +1,190 @@
+"""The terms of a vLLM budget: each number with its formula, inputs, origins and source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvtax.architectures.cache import (
+    ChunkedLocal,
+    CompressedLatent,
+    FullAttention,
+    LayerCache,
+    MultiHeadLatent,
+    Recurrent,
+    SlidingWindow,
+)
+from kvtax.dtypes import find_dtype, head_bytes, latent_bytes
+from kvtax.engines.vllm import memory
+from kvtax.terms import Input, Term
+
+if TYPE_CHECKING:
+    from kvtax.engines.answer import Memory, Pool
+    from kvtax.engines.vllm.plan import Stage, VllmPlan
+
+_CONFIG = "config.json"
+_FORMULA = "formula"
+
+
+def weight_terms(plan: VllmPlan, stage: Stage) -> list[Term]:
+    """Weights by component: elements of each stored dtype x its bytes."""
+    if plan.question.deployment.weights_bytes is not None:
+        given = {"weights_bytes": Input(plan.question.deployment.weights_bytes, "B", "flag")}
+        return [Term("weights", plan.question.deployment.weights_bytes, "weights_bytes", given, "given")]
+    by_component: dict[str, dict[str, int]] = {}
+    for (component, dtype), elements in stage.elements.items():
+        by_component.setdefault(component, {})[dtype] = elements
+    found = []
+    for component, elements_of in by_component.items():
+        inputs: dict[str, Input] = {}
+        parts, total = [], 0
+        for dtype, elements in elements_of.items():
+            size = find_dtype(dtype).bits // 8
+            inputs[f"elements_{dtype}"] = Input(elements, "elements", f"{_CONFIG}, one of {plan.question.deployment.tensor_parallel_size} ranks")
+            inputs[f"bytes_{dtype}"] = Input(size, "B", "dtype")
+            parts.append(f"elements_{dtype} * bytes_{dtype}")
+            total += elements * size
+        found.append(Term(f"weights.{component}", total, " + ".join(parts), inputs, "architectures: inventory of tensors"))
+    return found
+
+
+def memory_terms(plan: VllmPlan, stage: Stage, taken: Memory, seqs: int, tokens: int) -> list[Term]:
+    """The limit, what is subtracted from it, and the pool that is left."""
+    question, settings, architecture = plan.question, plan.settings, plan.question.architecture
+    utilization = settings["gpu_memory_utilization"]
+    found = [
+        Term(
+            "limit",
+            taken.limit_bytes,
+            "-(-total_bytes * gpu_memory_utilization // 1)",
+            {
+                "total_bytes": Input(taken.total_bytes, "B", question.total_origin),
+                "gpu_memory_utilization": Input(float(utilization.value), "-", utilization.origin),
+            },
+            "vllm v1/worker/utils.py request_memory: ceil(total * utilization)",
+        )
+    ]
+    if taken.load_extra_bytes:
+        found.append(
+            Term(
+                "runtime.rope_cache",
+                taken.load_extra_bytes,
+                "max_position_embeddings * rotary_dim * element_bytes",
+                {
+                    "max_position_embeddings": Input(architecture.max_position_embeddings or 0, "tokens", _CONFIG),
+                    "rotary_dim": Input(architecture.rotary_dim, "elements", _CONFIG),
+                    "element_bytes": Input(plan.element_bytes, "B", settings["dtype"].origin),
+                },
+                "vllm model_executor/layers/rotary_embedding",
+            )
+        )
+    if taken.workspace_bytes:
+        found.append(_given("runtime.moe_workspace", taken.workspace_bytes, "workspace_bytes", "vllm model_executor/layers/fused_moe: two buffers of a row per token and expert"))
+    found.append(_activation_term(plan, taken, seqs, tokens))
+    if taken.cuda_graph_bytes:
+        found.append(_given("cuda_graphs", taken.cuda_graph_bytes, "cuda_graph_bytes", f"estimate: {memory.GRAPH_BYTES_PER_LAYER} B a layer and captured size, measured on 7B to 8B models"))
+    found.append(_given("runtime.outside", taken.outside_bytes, "outside_bytes", "CUDA context and communicators outside the limit: free at start in logs of vllm and SGLang"))
+    found.append(_pool_term(plan, taken))
+    return found
+
+
+def _given(name: str, size: int, symbol: str, source: str) -> Term:
+    return Term(name, size, symbol, {symbol: Input(size, "B", "estimate")}, source)
+
+
+def _activation_term(plan: VllmPlan, taken: Memory, seqs: int, tokens: int) -> Term:
+    architecture, tp = plan.question.architecture, plan.question.deployment.tensor_parallel_size
+    peaks = memory.activation_parts(architecture, tp, tokens, min(seqs, tokens), plan.element_bytes, plan.version)
+    name = max(peaks, key=lambda key: peaks[key])
+    inputs = {
+        f"{name}_peak_bytes": Input(peaks[name], "B", f"formulas.activation, {tokens} tokens, {seqs} requests"),
+        "fragmentation": Input(memory.FRAGMENTATION, "-", "estimate"),
+    }
+    return Term("activation", taken.activation_bytes, f"{name}_peak_bytes * fragmentation // 1", inputs, "vllm v1/worker/gpu profile_run: the largest of its peaks")
+
+
+def _pool_term(plan: VllmPlan, taken: Memory) -> Term:
+    fixed = plan.question.deployment.kv_cache_memory_bytes
+    if fixed is not None:
+        return Term("kv_pool", fixed, "kv_cache_memory_bytes", {"kv_cache_memory_bytes": Input(fixed, "B", "flag")}, "vllm: a fixed pool skips the profile")
+    inputs = {
+        "limit_bytes": Input(taken.limit_bytes, "B", _FORMULA),
+        "weights_bytes": Input(taken.weights_bytes, "B", _FORMULA),
+        "load_extra_bytes": Input(taken.load_extra_bytes, "B", _FORMULA),
+        "workspace_bytes": Input(taken.workspace_bytes, "B", "estimate"),
+        "activation_bytes": Input(taken.activation_bytes, "B", _FORMULA),
+    }
+    formula = "limit_bytes - weights_bytes - load_extra_bytes - workspace_bytes - activation_bytes"
+    if taken.limit_bytes - sum(int(entry.value) for key, entry in inputs.items() if key != "limit_bytes") != taken.kv_pool_bytes:
+        inputs["cuda_graph_bytes"] = Input(taken.cuda_graph_bytes, "B", "estimate")
+        formula += " - cuda_graph_bytes"
+    return Term("kv_pool", taken.kv_pool_bytes, formula, inputs, "vllm v1/worker/gpu_worker.py determine_available_memory")
+
+
+def kv_terms(plan: VllmPlan, stage: Stage, max_model_len: int) -> list[Term]:
+    """What a request of max_model_len tokens really holds on one rank, by kind of cache."""
+    kv_dtype = str(plan.settings["kv_cache_dtype"].value)
+    tp = plan.question.deployment.tensor_parallel_size
+    counts: dict[LayerCache, int] = {}
+    for cache in stage.caches:
+        counts[cache.per_rank(tp)] = counts.get(cache.per_rank(tp), 0) + 1
+    found = []
+    for cache, layers in counts.items():
+        term = _kv_term(cache, layers, kv_dtype, max_model_len, plan.settings["kv_cache_dtype"].origin)
+        if term is not None:
+            found.append(term)
+    return found
+
+
+def _kv_term(cache: LayerCache, layers: int, kv_dtype: str, max_model_len: int, dtype_origin: str) -> Term | None:
+    inputs = {"layers": Input(layers, "layers", _CONFIG)}
+    source = "architectures.cache"
+    if isinstance(cache, Recurrent):
+        inputs["state_bytes"] = Input(cache.state_bytes(), "B", f"{_CONFIG}: " + ", ".join(f"{state.role} {state.shape}" for state in cache.states))
+        return Term(f"request.{cache.variant}", layers * cache.state_bytes(), "layers * state_bytes", inputs, source)
+    if isinstance(cache, CompressedLatent):
+        held = cache.bytes(max_model_len, kv_dtype)
+        inputs["held_bytes"] = Input(held, "B", f"{_CONFIG}: window {cache.window}, one row for {cache.ratio} tokens" if cache.ratio else f"{_CONFIG}: window {cache.window}")
+        return Term("request.compressed_latent", layers * held, "layers * held_bytes", inputs, source)
+    if not isinstance(cache, (FullAttention, SlidingWindow, ChunkedLocal, MultiHeadLatent)):
+        return None
+    tokens = cache.tokens_held(max_model_len)
+    origin = "max_model_len" if tokens == max_model_len else f"{_CONFIG}: window"
+    inputs["tokens"] = Input(tokens, "tokens", origin)
+    if isinstance(cache, MultiHeadLatent):
+        inputs["latent_bytes"] = Input(latent_bytes(kv_dtype, cache.kv_lora_rank, cache.qk_rope_head_dim), "B", f"{kv_dtype}, {cache.kv_lora_rank} + {cache.qk_rope_head_dim} elements")
+        formula = "layers * tokens * latent_bytes"
+        if cache.index_bytes:
+            inputs["index_bytes"] = Input(cache.index_bytes, "B", _CONFIG)
+            formula = "layers * tokens * (latent_bytes + index_bytes)"
+        return Term("request.multi_head_latent", layers * cache.bytes(max_model_len, kv_dtype), formula, inputs, source)
+    inputs["num_key_value_heads"] = Input(cache.num_key_value_heads, "heads", f"{_CONFIG}, one rank")
+    plain = head_bytes(kv_dtype, 1, 0) if kv_dtype in ("bfloat16", "float16", "float32", "fp8_e4m3", "fp8_e5m2") else 0
+    if plain:
+        inputs["head_dim"] = Input(cache.head_dim, "elements", _CONFIG)
+        inputs["v_head_dim"] = Input(cache.v_head_dim, "elements", _CONFIG)
+        inputs["element_bytes"] = Input(plain, "B", dtype_origin)
+        formula = "layers * tokens * num_key_value_heads * (head_dim + v_head_dim) * element_bytes"
+    else:
+        inputs["head_bytes"] = Input(head_bytes(kv_dtype, cache.head_dim, cache.v_head_dim), "B", f"{kv_dtype}, {cache.head_dim} + {cache.v_head_dim} elements with scales")
+        formula = "layers * tokens * num_key_value_heads * head_bytes"
+    if isinstance(cache, FullAttention) and cache.index_bytes:
+        inputs["index_bytes"] = Input(cache.index_bytes, "B", _CONFIG)
+        formula += " + layers * tokens * index_bytes"
+    return Term(f"request.{cache.kind}", layers * cache.bytes(max_model_len, kv_dtype), formula, inputs, source)
+
+
+def figure_terms(taken: Memory, pool: Pool, max_model_len: int) -> list[Term]:
+    """Blocks, tokens and concurrency: figures that are not bytes."""
+    blocks = {
+        "kv_pool_bytes": Input(max(taken.kv_pool_bytes, 0), "B", _FORMULA),
+        "bytes_per_block": Input(pool.bytes_per_block, "B", f"{pool.block_size} tokens in every layer of a group"),
+    }
+    requests = {
+        "blocks": Input(pool.blocks, "blocks", _FORMULA),
+        "blocks_per_request": Input(pool.blocks_per_request, "blocks", f"{max_model_len} tokens"),
+    }
+    source = "vllm v1/core/kv_cache_planning.py"
+    return [
+        Term("blocks", pool.blocks, "kv_pool_bytes // bytes_per_block", blocks, source, "blocks"),
+        Term("max_concurrency_hundredths", int(pool.max_concurrency * 100), "100 * blocks // blocks_per_request", requests, source, "requests/100"),
+    ]

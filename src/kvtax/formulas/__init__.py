@@ -1,0 +1,1 @@
+"""Pure functions of inference memory: integers in, bytes out."""

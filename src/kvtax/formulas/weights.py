@@ -1,0 +1,92 @@
+"""Weights on one rank of tensor and pipeline parallelism."""
+
+from __future__ import annotations
+
+from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.tensors import rank_elements
+from kvtax.dtypes import find_dtype
+
+
+def stage_layers(num_hidden_layers: int, pp: int) -> list[range]:
+    """The layers of each pipeline stage: equal shares, what is left over to the stages before the last.
+
+    num_hidden_layers // pp, and one more for num_hidden_layers % pp stages
+
+    Args:
+        num_hidden_layers: of the decoder [layers].
+        pp: pipeline_parallel_size [ranks].
+
+    Returns:
+        One range a stage.
+
+    Source: vllm 0.33.0 distributed/utils.py get_pp_indices (DeepSeek-V3: 31 and 30).
+
+    >>> [len(stage) for stage in stage_layers(61, 2)]
+    [31, 30]
+    """
+    sizes = [num_hidden_layers // pp] * pp
+    for index in range(num_hidden_layers % pp):
+        sizes[-(index + 2) % pp] += 1
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(range(start, start + size))
+        start += size
+    return stages
+
+
+def rank_weight_elements(
+    architecture: Architecture, tp: int, *, stage: range | None = None, first: bool = True, last: bool = True
+) -> dict[tuple[str, str], int]:
+    """Elements of the loaded weights on one rank, scales included, by component and by dtype as stored.
+
+    sum over stored tensors of rank_elements
+
+    Args:
+        architecture: of the model.
+        tp: tensor_parallel_size [ranks].
+        stage: decoder layers of this pipeline stage; None: all.
+        first: whether embedding and towers are on this stage.
+        last: whether the final norm and lm_head are.
+
+    Returns:
+        (component, dtype) -> elements.
+
+    Source: vllm 0.33.0 model_executor/layers (see tensors.rank_elements), reproduced with its planner.
+    """
+    found: dict[tuple[str, str], int] = {}
+    tied = not any(tensor.component == "lm_head" for tensor in architecture.tensors)
+    for stored in architecture.stored_tensors():
+        tensor = stored.source
+        if not tensor.loaded:
+            continue
+        count = stored.count
+        if stage is not None:
+            if tensor.component in ("vision", "audio", "embedding"):
+                on_stage = first or (last and tied and tensor.component == "embedding")
+                count = count if on_stage else 0
+            elif tensor.layers:
+                count = count // len(tensor.layers) * sum(layer in stage for layer in tensor.layers)
+            else:
+                count = count if last else 0
+        if count:
+            key = (tensor.component, stored.dtype)
+            found[key] = found.get(key, 0) + rank_elements(stored.shape, tensor, tp) * count
+    return found
+
+
+def element_bytes(elements: int, dtype: str) -> int:
+    """Bytes of elements as stored: elements * bits // 8.
+
+    Args:
+        elements: of one dtype [elements].
+        dtype: as stored.
+
+    Returns:
+        Size [bytes].
+
+    Source: safetensors format.
+
+    >>> element_bytes(8030261248, "bfloat16")
+    16060522496
+    """
+    return -(-elements * find_dtype(dtype).bits // 8)

@@ -1,0 +1,1 @@
+"""Where a model or a GPU comes from."""

@@ -1,0 +1,79 @@
+"""From a model's name to its Architecture: catalogue, path or a config at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.registry import read_architecture
+from kvtax.sources.class_defaults import class_defaults
+from kvtax.sources.local import looks_like_path, read_local
+from kvtax.sources.models import ModelEntry, find_model, read_config, read_quant_config
+from kvtax.terms import Notice
+
+
+class Model(NamedTuple):
+    """A model that was found.
+
+    Args:
+        id: hub id, path, or `(config)` for a config that was handed over.
+        source: where its config comes from, in words.
+        architecture: what it is.
+        entry: its place in the catalogue, None outside it.
+        notices: what the reader should know about the config.
+    """
+
+    id: str
+    source: str
+    architecture: Architecture
+    entry: ModelEntry | None
+    notices: tuple[Notice, ...]
+
+
+_FOUND: dict[str, Model] = {}
+
+
+def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Model:
+    """The model of a name (alias, hub id, path) or of a parsed config.
+
+    Raises:
+        UnknownNameError: no such name.
+        SourceError: a hub id that is not in the catalogue.
+        ConfigError: a config that cannot be read.
+        UnsupportedArchitectureError: a config that is not understood.
+    """
+    if not isinstance(model, str):
+        architecture = read_architecture(model, class_defaults)
+        return Model("(config)", "the config that was given", architecture, None, _about(architecture))
+    if looks_like_path(model):
+        config, quant_config, notices = read_local(model)
+        architecture = read_architecture(config, class_defaults, extra_quantization=quant_config)
+        return Model(model, f"file {model}", architecture, None, (*notices, *_about(architecture)))
+    if not extra and model in _FOUND:
+        return _FOUND[model]
+    entry = find_model(model, extra)
+    architecture = read_architecture(read_config(entry), class_defaults, extra_quantization=read_quant_config(entry))
+    found = Model(entry.id, f"catalogue: {entry.source}", architecture, entry, (*_about_entry(entry), *_about(architecture)))
+    if not extra and len(_FOUND) < 512:
+        _FOUND[model] = found
+    return found
+
+
+def _about_entry(entry: ModelEntry) -> list[Notice]:
+    if entry.kind == "reconstructed":
+        message = "the config was put together from published dimensions and is not the real file; its parameter count equals the published total"
+        return [Notice("reconstructed-config", message, "pass the path of the real config.json to be sure of the rest")]
+    return []
+
+
+def _about(architecture: Architecture) -> tuple[Notice, ...]:
+    notices = list(architecture.notices)
+    if architecture.defaults_used:
+        shown = [f"{key}={value}" for key, value in architecture.defaults_used.items() if isinstance(value, (int, float, str))]
+        if shown:
+            text = ", ".join(shown[:8]) + (" ..." if len(shown) > 8 else "")
+            notices.append(Notice("class-defaults", f"keys that the config leaves out take their class default: {text}"))
+    if not architecture.dtype_stated:
+        notices.append(Notice("dtype-assumed", f"the config states no dtype: {architecture.dtype} is assumed", "give --dtype"))
+    return tuple(notices)

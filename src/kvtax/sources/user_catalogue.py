@@ -1,0 +1,205 @@
+"""A user's own models and GPUs, from the `[[model]]` and `[[gpu]]` tables of a kvtax.toml.
+
+    [[model]]
+    name = "acme/private-7b"            # also: aliases = ["private"]
+    config = "configs/private-7b.json"  # relative to the file, or the config itself as a table
+
+    [[gpu]]
+    id = "lab-card"                     # also: name, aliases, vendor, note, source, price_per_hour
+    memory = "46.5GiB"                  # what CUDA reports as its total
+    bandwidth_gb_s = 864                # also: bf16_tflops, fp8_tflops, fp4_tflops, compute_capability, unified_memory
+
+Other tables of the file are left to those who own them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from kvtax.errors import InputError, KvtaxError
+from kvtax.hardware.gpu import Gpu, Price
+from kvtax.sources.models import ModelEntry
+from kvtax.units import parse_bytes
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+FILE_NAME = "kvtax.toml"
+MAXIMUM_BYTES = 2**20
+_MAXIMUM_ENTRIES = 1000
+
+
+def find_kvtax_toml(start_dir: str) -> str | None:
+    """The nearest kvtax.toml in `start_dir` or above it, up to the root of the git repository or of the file system."""
+    folder = os.path.abspath(start_dir)
+    while True:
+        path = os.path.join(folder, FILE_NAME)
+        if os.path.isfile(path):
+            return path
+        parent = os.path.dirname(folder)
+        if parent == folder or os.path.exists(os.path.join(folder, ".git")):
+            return None
+        folder = parent
+
+
+def load_catalogue(path: str) -> tuple[tuple[ModelEntry, ...], tuple[Gpu, ...]]:
+    """The models and GPUs that a TOML file defines.
+
+    Raises:
+        InputError: the file cannot be read (`unreadable-file`, `file-too-large`) or is not TOML (`invalid-toml`); an
+            entry is wrong (`invalid-entry`); a name is used twice (`duplicate-name`).
+    """
+    document = _read_toml(path)
+    tables = {name: _tables(document, name, path) for name in ("model", "gpu")}
+    if not any(tables.values()):
+        return (), ()
+    model_schema, gpu_schema = _schemas()
+    models = tuple(_model(_validate(model_schema, row, where), where, path) for row, where in tables["model"])
+    gpus = tuple(_gpu(_validate(gpu_schema, row, where), where) for row, where in tables["gpu"])
+    _refuse_duplicates([(name, "model") for entry in models for name in {entry.id.lower(), *entry.aliases}], path)
+    _refuse_duplicates([(name, "gpu") for gpu in gpus for name in {gpu.id, *gpu.aliases}], path)
+    return models, gpus
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAXIMUM_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", code="unreadable-file", where=path) from error
+    if len(data) > MAXIMUM_BYTES:
+        raise InputError("is larger than 1 MiB", code="file-too-large", where=path)
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        reason = "is nested too deeply" if isinstance(error, RecursionError) else _one_line(str(error))
+        raise InputError(f"is not valid TOML: {reason}", code="invalid-toml", where=path) from error
+
+
+def _tables(document: dict[str, Any], name: str, path: str) -> list[tuple[dict[str, Any], str]]:
+    """The `[[name]]` tables, each with the words that point to it."""
+    rows = document.get(name, [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(
+            f"`{name}` must be a list of tables", code="invalid-entry", hint=f"write [[{name}]]", where=path
+        )
+    if len(rows) > _MAXIMUM_ENTRIES:
+        raise InputError(f"has more than {_MAXIMUM_ENTRIES} [[{name}]] tables", code="invalid-entry", where=path)
+    return [(row, f"{path}: {name}[{number}]") for number, row in enumerate(rows)]
+
+
+def _schemas() -> tuple[type[BaseModel], type[BaseModel]]:
+    from pydantic import BaseModel, ConfigDict, Field
+
+    strict = ConfigDict(extra="forbid", strict=True, str_strip_whitespace=True, str_max_length=200, allow_inf_nan=False)
+
+    class UserModel(BaseModel):
+        model_config = strict
+
+        name: str = Field(min_length=1)
+        aliases: list[str] = Field(default=[], max_length=50)
+        config: str | dict[str, Any]
+
+    class UserGpu(BaseModel):
+        model_config = strict
+
+        id: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+        name: str = ""
+        vendor: str = ""
+        aliases: list[str] = Field(default=[], max_length=50)
+        memory: str | int
+        bandwidth_gb_s: float | None = Field(default=None, gt=0, le=1e6)
+        bf16_tflops: float | None = Field(default=None, gt=0, le=1e6)
+        fp8_tflops: float | None = Field(default=None, gt=0, le=1e6)
+        fp4_tflops: float | None = Field(default=None, gt=0, le=1e6)
+        compute_capability: str | None = Field(default=None, pattern=r"^(\d{1,2}\.\d|gfx[0-9a-f]{3,5})$")
+        unified_memory: bool = False
+        price_per_hour: float | None = Field(default=None, ge=0, le=1e6)
+        source: str = ""
+        note: str = ""
+
+    return UserModel, UserGpu
+
+
+def _validate(schema: type[BaseModel], row: dict[str, Any], where: str) -> Any:
+    from pydantic import ValidationError
+
+    try:
+        return schema.model_validate(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        key = str(first["loc"][0]) if first["loc"] else ""
+        known = ", ".join(schema.model_fields)
+        raise InputError(
+            _one_line(f"`{key}`: {first['msg']}"), code="invalid-entry", hint=f"the keys are {known}", where=where
+        ) from error
+
+
+def _model(row: Any, where: str, path: str) -> ModelEntry:
+    inline = row.config if isinstance(row.config, dict) else None
+    file = "" if inline is not None else os.path.join(os.path.dirname(os.path.abspath(path)), row.config)
+    if inline is None and not os.path.isfile(file):
+        raise InputError(
+            f"`config`: there is no file {_one_line(row.config)!r}",
+            code="invalid-entry",
+            hint="the path is relative to the file that names it",
+            where=where,
+        )
+    model_type = inline.get("model_type") if inline else None
+    return ModelEntry(
+        id=row.name,
+        file=file,
+        kind="user",
+        source=path,
+        aliases=tuple(alias.lower() for alias in row.aliases),
+        model_type=model_type if isinstance(model_type, str) else None,
+        config=inline,
+    )
+
+
+def _gpu(row: Any, where: str) -> Gpu:
+    try:
+        memory = parse_bytes(row.memory, "`memory`")
+    except KvtaxError as error:
+        raise InputError(error.message, code="invalid-entry", hint=error.hint, where=where) from error
+    if memory <= 0:
+        raise InputError("`memory`: must be more than 0", code="invalid-entry", where=where)
+    source = row.source or where
+    price = row.price_per_hour
+    return Gpu(
+        id=row.id.lower(),
+        name=row.name or row.id,
+        vendor=row.vendor,
+        kind="user",
+        total_bytes=memory,
+        total_source=source,
+        bandwidth_bytes_per_second=_scaled(row.bandwidth_gb_s, 10**9),
+        bf16_flops=_scaled(row.bf16_tflops, 10**12),
+        fp8_flops=_scaled(row.fp8_tflops, 10**12),
+        fp4_flops=_scaled(row.fp4_tflops, 10**12),
+        compute_capability=row.compute_capability,
+        unified_memory=row.unified_memory,
+        source=source,
+        note=row.note,
+        prices=() if price is None else (Price(price, "your own", "", source),),
+        aliases=tuple(alias.lower() for alias in row.aliases),
+    )
+
+
+def _refuse_duplicates(names: list[tuple[str, str]], path: str) -> None:
+    seen = set()
+    for name, kind in names:
+        if name in seen:
+            raise InputError(f"two {kind} entries are called {_one_line(name)!r}", code="duplicate-name", where=path)
+        seen.add(name)
+
+
+def _scaled(value: float | None, factor: int) -> int | None:
+    return None if value is None else round(value * factor)
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:300]

@@ -1,0 +1,134 @@
+"""Bytes, tokens and counts as people write and read them; the only place that parses or formats a number."""
+
+from __future__ import annotations
+
+from kvtax.errors import InputError
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+TIB = 1024**4
+
+_MEMORY_UNITS = {
+    "": 1, "b": 1,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "k": KIB, "m": MIB, "g": GIB, "t": TIB,
+    "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB, "ki": KIB, "mi": MIB, "gi": GIB, "ti": TIB,
+}  # fmt: skip
+_TOKEN_UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB}
+_MAXIMUM_BYTES = 2**60
+_MAXIMUM_TOKENS = 2**31
+
+
+def _split(text: str, what: str) -> tuple[str, str]:
+    text = text.strip().replace("_", "").replace(",", "")
+    end = 0
+    while end < len(text) and (text[end].isascii() and text[end].isdigit() or text[end] == "."):
+        end += 1
+    number, unit = text[:end], text[end:].strip().lower()
+    if not number or number.count(".") > 1 or number == "." or len(number) > 24:
+        raise InputError(f"{what} {text[:64]!r} is not a number with a unit", code="invalid-quantity")
+    return number, unit
+
+
+def _scale(number: str, factor: int) -> int:
+    """number x factor, in integers: '1.5' GiB is exact."""
+    whole, _, fraction = number.partition(".")
+    return (int(whole or "0") * 10 ** len(fraction) + int(fraction or "0")) * factor // 10 ** len(fraction)
+
+
+def parse_bytes(text: str | int, what: str = "memory size") -> int:
+    """A memory size in bytes: `48GiB`, `48GB`, `80000MiB`, `48G` (= GiB) or a plain number of bytes.
+
+    Raises:
+        InputError: not a size, or larger than 2^60.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        value = text
+    else:
+        number, unit = _split(str(text), what)
+        if unit not in _MEMORY_UNITS:
+            raise InputError(
+                f"{what} {str(text)[:64]!r} has no known unit",
+                code="invalid-quantity",
+                hint="write 48GiB, 48GB or 80000MiB",
+            )
+        value = _scale(number, _MEMORY_UNITS[unit])
+    if not 0 <= value <= _MAXIMUM_BYTES:
+        raise InputError(f"{what} {str(text)[:64]!r} is out of range", code="invalid-quantity")
+    return value
+
+
+def parse_tokens(text: str | int, what: str = "number of tokens") -> int:
+    """A number of tokens: `8192`, `8k`, `128K`, `1M`; k and K are both 1024, since context windows are named so.
+
+    Raises:
+        InputError: not a positive number, or larger than 2^31.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        value = text
+    else:
+        number, unit = _split(str(text), what)
+        if unit not in _TOKEN_UNITS:
+            raise InputError(
+                f"{what} {str(text)[:64]!r} has no known unit", code="invalid-quantity", hint="write 8192, 8k, 128k or 1M"
+            )
+        value = _scale(number, _TOKEN_UNITS[unit])
+    if not 1 <= value <= _MAXIMUM_TOKENS:
+        raise InputError(f"{what} must be between 1 and 2^31, not {str(text)[:64]}", code="invalid-quantity")
+    return value
+
+
+def format_bytes(value: int | float, *, digits: int = 2) -> str:
+    """Bytes for people, in the largest binary unit that fits: 15.0 GiB, 128 KiB, 0 B."""
+    sign, size = ("-", -value) if value < 0 else ("", value)
+    for name, factor in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if size >= factor:
+            if name == "TiB":
+                name, factor = "GiB", GIB
+            number = size / factor
+            text = f"{number:,.{digits}f}" if number < 1000 else f"{number:,.0f}"
+            return f"{sign}{_trim(text)} {name}"
+    return f"{sign}{size:,.0f} B"
+
+
+def _trim(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_gib(value: int | float, digits: int = 2) -> str:
+    """Bytes in GiB with a fixed number of digits, for a column that shares one unit: 14.96."""
+    return f"{value / GIB:,.{digits}f}"
+
+
+def format_count(value: int | float) -> str:
+    """A count with separators: 131,072."""
+    return f"{value:,.0f}" if isinstance(value, int) or value >= 100 else f"{value:,.2f}"
+
+
+def format_tokens(value: int) -> str:
+    """A context length as models are named: 8k, 128k, 1M, or the plain number where it is none of these."""
+    if value >= MIB and value % MIB == 0:
+        return f"{value // MIB}M"
+    if value >= KIB and value % KIB == 0:
+        return f"{value // KIB}k"
+    return f"{value:,}"
+
+
+def format_parameters(value: int) -> str:
+    """A number of parameters: 8.03B, 684B, 135M."""
+    for name, factor in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
+        if value >= factor:
+            number = value / factor
+            return f"{number:.3g}{name}" if number < 100 else f"{number:.0f}{name}"
+    return str(value)
+
+
+def format_share(value: float) -> str:
+    """A share for people: 12.3 %."""
+    return f"{value * 100:.1f} %"
+
+
+def ceil_div(a: int, b: int) -> int:
+    """ceil(a / b) in integers."""
+    return -(-a // b)

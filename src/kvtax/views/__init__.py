@@ -1,0 +1,1 @@
+"""One file per output format, over results only."""

@@ -1,0 +1,81 @@
+"""The JSON form of results: integers of bytes, nothing rounded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvtax.budgets import Budget
+
+
+def deployment_to_dict(budget: Budget) -> dict[str, Any]:
+    """Every field of the deployment, aliases resolved and defaults filled in."""
+    deployment = budget.deployment
+    fields: dict[str, Any] = dict(deployment._asdict())
+    fields["model"] = budget.model.id
+    fields["gpu"] = budget.gpu.id
+    fields["gpu_count"] = budget.prepared.gpu_count
+    fields["engine_version"] = ".".join(map(str, budget.prepared.plan.version))
+    for name, setting in budget.settings().items():
+        fields[name] = setting.value
+    if fields["block_size"] is None:
+        fields["block_size"] = budget.pool.block_size
+    if fields["quantization"] is None and budget.prepared.architecture.quantization is not None:
+        fields["quantization"] = budget.prepared.architecture.quantization.name
+    return fields
+
+
+def budget_to_dict(budget: Budget) -> dict[str, Any]:
+    """A budget as `kvtax.budget/1`."""
+    from kvtax.budgets import SCHEMA, catalogue_stamp
+
+    architecture, memory, pool = budget.prepared.architecture, budget.memory, budget.pool
+    known = budget.prepared.engine_known
+    return {
+        "schema": SCHEMA,
+        **catalogue_stamp(),
+        "deployment": deployment_to_dict(budget),
+        "model": {
+            "id": budget.model.id,
+            "architecture": architecture.name,
+            "parameters": architecture.parameters,
+            "active_parameters": architecture.active_parameters,
+            "checkpoint_bytes": architecture.checkpoint_bytes,
+            "source": budget.model.source,
+        },
+        "gpu": {"id": budget.gpu.id, "name": budget.gpu.name, "total_bytes": memory.total_bytes},
+        "engine": {"name": "vllm", "version": ".".join(map(str, budget.prepared.plan.version))},
+        "per_gpu": {
+            "total_bytes": memory.total_bytes,
+            "limit_bytes": memory.limit_bytes if known else memory.total_bytes,
+            "weights_bytes": memory.weights_bytes,
+            "model_load_bytes": memory.weights_bytes + memory.load_extra_bytes,
+            "activation_bytes": memory.activation_bytes if known else 0,
+            "cuda_graph_bytes": memory.cuda_graph_bytes if known else 0,
+            "runtime_bytes": budget.runtime_bytes if known else memory.outside_bytes,
+            "kv_pool_bytes": budget.kv_pool_bytes,
+            "kv_demand_bytes": budget.kv_demand_bytes,
+            "unallocated_bytes": budget.unallocated_bytes,
+        },
+        "host": {"weights_bytes": 0, "kv_bytes": 0, "compute_bytes": 0},
+        "kv": {
+            "bytes_per_token": budget.kv_bytes_per_token,
+            "bytes_per_request": budget.kv_bytes_per_request,
+            "state_bytes_per_request": budget.state_bytes_per_request,
+            "block_size": pool.block_size,
+            "blocks": pool.blocks,
+            "capacity_tokens": budget.capacity_tokens,
+            "live_bytes_per_token": budget.live_bytes_per_token,
+            "live_bytes_per_request": budget.live_bytes_per_request,
+        },
+        "concurrency": {
+            "at_context": budget.max_model_len,
+            "max": budget.max_concurrency,
+            "requested": budget.concurrency,
+            "fits": budget.fits,
+        },
+        "verdict": budget.verdict,
+        "interval": budget.interval,
+        "terms": [term.to_dict() for term in budget.terms],
+        "notices": [notice.to_dict() for notice in budget.notices],
+    }
