@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kvtax.architectures.cache import Recurrent
 from kvtax.deployment import Deployment, make_deployment
 from kvtax.engines.answer import Memory, Pool, Question, Setting
+from kvtax.engines.vllm.blocks import state_bytes
 from kvtax.engines.vllm.checks import VENDORS
 from kvtax.engines.vllm.plan import VllmPlan
 from kvtax.errors import InputError, NotKnownError, UnsupportedArchitectureError
@@ -77,9 +78,12 @@ class Prepared:
                 self._demand.clear()
             tp = self.deployment.tensor_parallel_size
             kv_dtype = str(self.plan.settings["kv_cache_dtype"].value)
-            self._demand[tokens] = sum(
-                count * cache.per_rank(tp).bytes(tokens, kv_dtype) for cache, count in self.architecture.cache_groups
-            )
+            dtypes = self.plan.dtypes
+            held = 0
+            for cache, count in self.architecture.cache_groups:
+                on_rank = cache.per_rank(tp)
+                held += count * (state_bytes(on_rank, dtypes) if isinstance(on_rank, Recurrent) else on_rank.bytes(tokens, kv_dtype))
+            self._demand[tokens] = held
         return self._demand[tokens]
 
 
@@ -285,9 +289,8 @@ class Budget:
     def state_bytes_per_request(self) -> int:
         """Fixed recurrent state of one request on this rank [bytes]."""
         tp = self.prepared.deployment.tensor_parallel_size
-        ssm = self.prepared.deployment.mamba_ssm_cache_dtype
-        groups = self.prepared.architecture.cache_groups
-        return sum(count * cache.per_rank(tp).state_bytes(ssm) for cache, count in groups if isinstance(cache, Recurrent))
+        groups, dtypes = self.prepared.architecture.cache_groups, self.prepared.plan.dtypes
+        return sum(count * state_bytes(cache.per_rank(tp), dtypes) for cache, count in groups if isinstance(cache, Recurrent))
 
     @property
     def kv_demand_bytes(self) -> int:

@@ -21,7 +21,7 @@ class Term(NamedTuple):
     """
 
     name: str
-    bytes: int
+    bytes: int | float
     formula: str
     inputs: dict[str, Input]
     source: str

@@ -143,7 +143,7 @@ class MultiHeadLatent(NamedTuple):
         return tokens
 
     def bytes(self, tokens: int, dtype: str) -> int:
-        """tokens x latent + floor(tokens / index_pool) x index_bytes: what a request of `tokens` tokens holds in this layer [bytes]."""
+        """tokens x latent + floor(tokens / index_pool) x index_bytes: what a request holds in this layer [bytes]."""
         latent = latent_bytes(dtype, self.kv_lora_rank, self.qk_rope_head_dim)
         return tokens * latent + tokens // self.index_pool * self.index_bytes
 
@@ -242,13 +242,13 @@ class Recurrent(NamedTuple):
         variant: mamba1 | mamba2 | gated_delta_net | kimi_delta | linear_attention | short_conv | rwkv | rg_lru.
         states: the arrays kept, conv states with kernel - 1 columns as engines keep them.
         model_dtype: dtype of conv states.
-        ssm_dtype: dtype of recurrent states that the config declares, else float32.
+        ssm_dtype: dtype of recurrent states that the config declares; empty: none is declared, float32 is what the model needs.
     """
 
     variant: str
     states: tuple[State, ...]
     model_dtype: str = "bfloat16"
-    ssm_dtype: str = "float32"
+    ssm_dtype: str = ""
 
     kind = "recurrent"
 
@@ -256,7 +256,7 @@ class Recurrent(NamedTuple):
         """Sum over states of elements x bits / 8 [bytes]."""
         total = 0
         for state in self.states:
-            name = state.dtype or ((conv_dtype or self.model_dtype) if state.role == "conv" else (ssm_dtype or self.ssm_dtype))
+            name = state.dtype or ((conv_dtype or self.model_dtype) if state.role == "conv" else (ssm_dtype or self.ssm_dtype or "float32"))
             total += find_dtype(name).bytes(state.elements)
         return total
 

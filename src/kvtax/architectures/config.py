@@ -63,6 +63,7 @@ class Config:
         self._attribute_map: Mapping[str, str] = entry.get("attribute_map", {})
         self._sub_configs: Mapping[str, str] = entry.get("sub_configs", {})
         self._sub_config_init: Mapping[str, Mapping[str, Any]] = entry.get("sub_config_init", {})
+        self._sub_config_defaults: Mapping[str, Mapping[str, Any]] = entry.get("sub_config_defaults", {})
         self.defaults_used: dict[str, Any] = {} if defaults_used is None else defaults_used
         self.asked: set[str] = set() if parent is None else parent.asked
 
@@ -276,8 +277,10 @@ class Config:
             defaults_used=self.defaults_used,
             parent=self,
         )
-        if given:
-            found._defaults = {**found._defaults, **given}
+        # and some give it a class of their own, with defaults that no model type stands for
+        own = self._sub_config_defaults.get(key, {}).get("defaults", {})
+        if given or own:
+            found._defaults = {**found._defaults, **own, **given}
         return found
 
     def retyped(self, model_type: str = "", **changes: Any) -> Config:

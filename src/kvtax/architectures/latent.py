@@ -1,4 +1,4 @@
-"""Multi-head latent attention, the indexer of sparse attention, and the extra layers that predict further tokens (MTP)."""
+"""Multi-head latent attention, the indexer of sparse attention, and layers that predict further tokens (MTP)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ INDEX_SCALE_BYTES = 4
 class LatentDecoder(Shape):
     """The common numbers of a decoder with latent attention.
 
-    num_key_value_heads and head_dim of such a config shape nothing (every query head has a key of its own, made from the latent), so
-    they are not held against the number of heads. With `value_from_hidden` a v_head_dim that is null is hidden_size // num_attention_heads.
+    num_key_value_heads and head_dim of such a config shape nothing (every query head has a key of its own, made
+    from the latent), so they are not held against the number of heads. With `value_from_hidden` a v_head_dim that is
+    null is hidden_size // num_attention_heads.
     """
 
     def __init__(self, config: Config, *, value_from_hidden: bool = False) -> None:
@@ -86,8 +87,9 @@ def latent_attention(
 ) -> list[Tensor]:
     """Tensors of multi-head latent attention below `prefix`, such as `model.layers.*.self_attn`.
 
-    q_a [q_lora_rank, hidden_size] and q_b [heads x qk_head_dim, q_lora_rank] with a norm between (or q [heads x qk_head_dim, hidden_size]),
-    kv_a [kv_lora_rank + qk_rope_head_dim, hidden_size], a norm, kv_b [heads x (qk_nope_head_dim + v_head_dim), kv_lora_rank],
+    q_a [q_lora_rank, hidden_size] and q_b [heads x qk_head_dim, q_lora_rank] with a norm between, or
+    q [heads x qk_head_dim, hidden_size]; kv_a [kv_lora_rank + qk_rope_head_dim, hidden_size], a norm,
+    kv_b [heads x (qk_nope_head_dim + v_head_dim), kv_lora_rank],
     o [hidden_size, heads x v_head_dim]. The projections into a latent are replicated on every tensor-parallel rank.
 
     Args:
@@ -145,11 +147,14 @@ def index_shape(config: Config) -> IndexShape:
     return IndexShape(config.integer("index_n_heads"), config.integer("index_head_dim"))
 
 
-def indexer(prefix: str, layers: tuple[int, ...], hidden_size: int, query_width: int, shape: IndexShape) -> list[Tensor]:
+def indexer(
+    prefix: str, layers: tuple[int, ...], hidden_size: int, query_width: int, shape: IndexShape
+) -> list[Tensor]:
     """Tensors of an indexer below `prefix`, such as `model.layers.*.self_attn.indexer`; replicated on every rank.
 
     wq_b [index_n_heads x index_head_dim, query_width], wk [index_head_dim, hidden_size], k_norm with a bias,
-    weights_proj [index_n_heads, hidden_size], which stays in the model's dtype when a checkpoint is quantised. Nothing without layers.
+    weights_proj [index_n_heads, hidden_size], which stays in the model's dtype when a checkpoint is quantised.
+    Nothing without layers.
 
     Args:
         prefix: module of the indexer.
@@ -173,10 +178,10 @@ def indexer(prefix: str, layers: tuple[int, ...], hidden_size: int, query_width:
 
 
 def index_owners(config: Config, num_hidden_layers: int, sparse: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    """Layers that own an indexer, of all layers or of those in `sparse`; the others use the tokens that the owner before them has selected.
+    """Layers that own an indexer, of all or of those in `sparse`; the others use what the owner before them selected.
 
-    `indexer_types` says full or shared for each layer; else `index_topk_pattern` in words or letters (F, S); else layer i owns one where
-    max(i - index_skip_topk_offset + 1, 0) % index_topk_freq == 0, which is every layer at the default frequency of 1.
+    `indexer_types` says full or shared for each layer; else `index_topk_pattern` in words or letters (F, S); else
+    layer i owns one where max(i - index_skip_topk_offset + 1, 0) % index_topk_freq == 0: every layer by default.
 
     Raises:
         ConfigError: not one entry per layer, or a first layer without an owner before it.
@@ -191,7 +196,10 @@ def index_owners(config: Config, num_hidden_layers: int, sparse: tuple[int, ...]
             config.fail(key, f"must be a string or a list, not {describe(pattern)}")
         if len(pattern) != num_hidden_layers:
             config.fail(key, f"has {len(pattern)} items, but the model has {num_hidden_layers} layers")
-        kinds = [{"F": "full", "S": "shared"}.get(kind, kind) if isinstance(kind, str) else describe(kind) for kind in pattern]
+        kinds = [
+            {"F": "full", "S": "shared"}.get(kind, kind) if isinstance(kind, str) else describe(kind)
+            for kind in pattern
+        ]
     if kinds is None:
         frequency = max(config.optional_integer("index_topk_freq", minimum=-MAXIMUM_LAYERS) or 1, 1)
         offset = config.integer("index_skip_topk_offset", default=2, minimum=-MAXIMUM_LAYERS)
@@ -232,7 +240,9 @@ def moe_shape(config: Config, *keys: str) -> MoeShape:
     Raises:
         ConfigError: one is missing or impossible, or a token uses more experts than there are.
     """
-    num_experts = config.integer(*(keys or ("n_routed_experts", "num_local_experts", "num_experts")), maximum=MAXIMUM_EXPERTS)
+    num_experts = config.integer(
+        *(keys or ("n_routed_experts", "num_local_experts", "num_experts")), maximum=MAXIMUM_EXPERTS
+    )
     used = config.integer("num_experts_per_tok", maximum=MAXIMUM_EXPERTS)
     if used > num_experts:
         config.fail("num_experts_per_tok", f"{used} is more than the {num_experts} experts that there are")
@@ -242,9 +252,10 @@ def moe_shape(config: Config, *keys: str) -> MoeShape:
 
 
 def sparse_layers(config: Config, num_hidden_layers: int, *, dense: int = 0) -> tuple[int, ...]:
-    """Layers with experts: `mlp_layer_types` (dense or sparse for each), else every `moe_layer_freq`-th from `first_k_dense_replace` on.
+    """Layers with experts: by `mlp_layer_types` (dense, sparse), else by `first_k_dense_replace` and `moe_layer_freq`.
 
-    moe_layer_freq is a key of the model repositories' own code and of engines; transformers has none, and every published config says 1.
+    Layer i has experts where i >= first_k_dense_replace and i % moe_layer_freq == 0. moe_layer_freq is a key of the
+    model repositories' own code and of engines; transformers has none, and every published config says 1.
 
     Args:
         config: of the text model.
@@ -275,7 +286,7 @@ def moe_block(
     correction_bias: str = "gate.e_score_correction_bias",
     shared_bias: bool = False,
 ) -> list[Tensor]:
-    """A router, routed experts and (where the shape has any) one gated MLP of all shared experts below `prefix`; nothing without layers."""
+    """A router, routed experts and, where there are any, a gated MLP of all shared experts; nothing without layers."""
     if not layers:
         return []
     found = experts(
@@ -300,7 +311,7 @@ def dense_block(
 
 
 def mtp_count(config: Config, *keys: str) -> int:
-    """MTP layers that the checkpoint holds behind the decoder's: num_nextn_predict_layers (or `keys`), 0 where there are none.
+    """MTP layers that the checkpoint holds behind the decoder's: num_nextn_predict_layers (or `keys`), 0 for none.
 
     Raises:
         ConfigError: not a number of layers.
@@ -318,10 +329,10 @@ def mtp_layers(
     layer: str = "model.layers.*",
     own_embedding: bool = True,
 ) -> list[Tensor]:
-    """Tensors of MTP layers in DeepSeek's layout: a whole decoder layer (`body`) behind norms and a projection of two streams.
+    """Tensors of MTP layers as DeepSeek has them: a decoder layer (`body`) behind norms and a projection of streams.
 
-    enorm, hnorm, eh_proj [hidden_size, 2 x hidden_size], shared_head.norm and, with `own_embedding`, copies of the embedding and of the head.
-    All are in the file and none is loaded for serving.
+    enorm, hnorm, eh_proj [hidden_size, 2 x hidden_size], shared_head.norm and, with `own_embedding`, copies of
+    the embedding and of the head. All are in the file and none is loaded for serving.
 
     Args:
         layers: indices, from num_hidden_layers on.

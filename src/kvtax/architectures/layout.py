@@ -1,4 +1,4 @@
-"""One description for dense decoders that differ only in names, biases, norms, windows and in how projections are fused."""
+"""One description for dense decoders that differ in names, biases, norms, windows and in what is fused."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Layout(NamedTuple):
         qkv_bias: of the projections in.
         o_bias: of the projection out.
         square_o: the output projection is [hidden_size, hidden_size] whatever the heads are.
-        qk_norm: `head` (one weight of head_dim), `square` (of hidden_size / num_attention_heads), `full` (over all heads at once), `heads` (a row per head),
-            `per_head` (a module per head) or empty.
+        qk_norm: `head` (one weight of head_dim), `square` (of hidden_size / num_attention_heads), `full` (over all
+            heads at once), `heads` (a row per head), `per_head` (a module per head) or empty.
         qk_norm_names: of query and key.
         qk_norm_bias: whether they have a bias.
         mlp: gate, up, down; or up, down for an MLP without a gate (see `fused_gate`).
@@ -38,7 +38,7 @@ class Layout(NamedTuple):
         mlp_bias: of all of them.
         any_head_dim: whether the head_dim of a config counts, else it is hidden_size / num_attention_heads.
         transposed: weights are kept [in, out].
-        root, layers, attention, mlp_module, embed, head: names of modules; an empty mlp_module puts the MLP in the layer itself.
+        root, layers, attention, mlp_module, embed, head: names of modules; without mlp_module the layer holds the MLP.
         head_bias: whether lm_head has a bias.
         rotary: share of head_dim that rope turns unless the config says otherwise, 0 without rope.
     """
@@ -94,7 +94,7 @@ def square_head_dim(shape: Shape) -> int:
 
 
 def rotary_dim(config: Config, head_dim: int, share: float) -> int:
-    """Width that rope turns: head_dim x partial_rotary_factor (or rotary_pct), which newer files keep in rope_parameters [elements]."""
+    """Width that rope turns: head_dim x partial_rotary_factor (rotary_pct), also from rope_parameters [elements]."""
     if not share:
         return 0
     stated = config.values.get("rope_parameters") or config.values.get("rope_scaling")
@@ -125,7 +125,10 @@ def _attention(config: Config, layout: Layout, shape: Shape) -> list[Tensor]:
                 f"{prefix}.{layout.qkv[0]}", fused, shape.hidden_size, "attention", shape.layers,
                 bias=qkv_bias, shard=HEADS, heads=(heads, kv_heads),
             ),
-            *linear(f"{prefix}.{layout.o_proj}", shape.hidden_size, heads * width, "attention", shape.layers, bias=o_bias, shard=ROW),
+            *linear(
+                f"{prefix}.{layout.o_proj}", shape.hidden_size, heads * width, "attention", shape.layers,
+                bias=o_bias, shard=ROW,
+            ),
         ]  # fmt: skip
     if layout.square_o:
         found = [
@@ -188,7 +191,7 @@ def build_layout(
     intermediate_size: int | None = None,
     embedding_width: int | None = None,
     extra: Callable[[Shape], list[Tensor]] | None = None,
-    **facts: Any,
+    **facts: Any,  # noqa: ANN401
 ) -> Architecture:
     """The Architecture that a layout describes.
 

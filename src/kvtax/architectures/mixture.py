@@ -82,14 +82,22 @@ def per_layer(config: Config, key: str, num_hidden_layers: int, *, extra: int = 
 
 
 def flags(config: Config, key: str, num_hidden_layers: int) -> tuple[int, ...] | None:
-    """Layers for which a list of 0 and 1 (or false and true) says 1, None where the config has no such list."""
-    values = config.optional_list(key, length=num_hidden_layers)
+    """Layers for which a list of 0 and 1 (or false and true) says 1, None where the config has no such list.
+
+    Entries beyond the last layer do not count, as in code that looks its own layer up in the list.
+
+    Raises:
+        ConfigError: not a list of 0 and 1, or fewer of them than layers.
+    """
+    values = config.optional_list(key)
     if values is None:
         return None
-    for value in values:
+    if len(values) < num_hidden_layers:
+        config.fail(key, f"has {len(values)} items, but the model has {num_hidden_layers} layers")
+    for value in values[:num_hidden_layers]:
         if not isinstance(value, int) or value not in (0, 1):
             config.fail(key, f"holds {describe(value)}, which is neither 0 nor 1")
-    return layers_where(values, 1)
+    return layers_where(values[:num_hidden_layers], 1)
 
 
 def others(layers: Sequence[int], taken: Sequence[int]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""How a multimodal config reaches its text model: which type it has, whether its head is tied, and what its tensors are called."""
+"""How a multimodal config reaches its text model: its type, whether its head is tied, what its tensors are called."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ NESTED = "model.language_model."
 
 
 def outer_tied(config: Config, text: Config, *, forward: bool = False) -> bool:
-    """Whether lm_head is the embedding where the outer config decides it; `forward`: a text config that says so is heard too."""
+    """Whether lm_head is the embedding as the outer config decides; `forward`: a text config that ties is heard too."""
     return config.boolean("tie_word_embeddings") or (forward and text.boolean("tie_word_embeddings"))
 
 
 def nested(text: Architecture, module: str = NESTED) -> Architecture:
-    """The text model with its `model.` tensors below another module; lm_head and MTP stay at the top of the checkpoint."""
+    """The text model with its `model.` tensors below another module; lm_head and MTP stay where they are."""
 
     def moved(tensor: Tensor) -> Tensor:
-        return tensor._replace(name=module + tensor.name[len("model.") :]) if tensor.name.startswith("model.") else tensor
+        return (
+            tensor._replace(name=module + tensor.name[len("model.") :]) if tensor.name.startswith("model.") else tensor
+        )
 
     return text.replace(tensors=[moved(tensor) for tensor in text.tensors])
 

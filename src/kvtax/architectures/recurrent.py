@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kvtax.architectures.cache import LayerCache, Recurrent, State
 from kvtax.architectures.config import Config, describe
 from kvtax.architectures.decoder import Shape
-from kvtax.architectures.tensors import COLUMN, GROUPS, REPLICATED, ROW, Tensor, linear, norm
+from kvtax.architectures.tensors import COLUMN, GROUPS, ROW, Tensor, linear, norm
 from kvtax.dtypes import find_dtype
 from kvtax.errors import UnknownNameError
 
@@ -36,7 +36,7 @@ class AttentionFree(Shape):
 
 
 class StateDtypes(NamedTuple):
-    """Dtypes of conv and recurrent states."""
+    """Dtypes of conv and recurrent states; `ssm` is empty where the config declares none."""
 
     model: str
     ssm: str
@@ -49,7 +49,7 @@ def state_dtypes(config: Config) -> StateDtypes:
         ConfigError: a declared dtype that is not known.
     """
     key, declared = config.find("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
-    ssm = "float32"
+    ssm = ""
     if declared is not None and declared != "auto":
         try:
             ssm = find_dtype(declared).name if isinstance(declared, str) else ""
@@ -108,13 +108,15 @@ class Mamba1(NamedTuple):
     norms: tuple[str, ...] = ()
 
     def tensors(self, prefix: str, layers: tuple[int, ...]) -> list[Tensor]:
-        """in_proj [2 I, H], conv1d [I, 1, K], x_proj [R + 2 N, I], dt_proj [I, R] with bias, A_log [I, N], D [I], out_proj [H, I]."""
+        """in_proj [2 I, H], conv1d [I, 1, K], x_proj [R + 2 N, I], dt_proj [I, R], A_log [I, N], D [I], out_proj [H, I]."""
         width, state, rank = self.intermediate_size, self.state_size, self.time_step_rank
         found = [
             Tensor(f"{prefix}.A_log", (width, state), COMPONENT, layers, shard=COLUMN),
             Tensor(f"{prefix}.D", (width,), COMPONENT, layers, shard=COLUMN),
             *convolution(f"{prefix}.conv1d", width, self.conv_kernel, layers, bias=self.conv_bias),
-            *linear(f"{prefix}.in_proj", 2 * width, self.hidden_size, COMPONENT, layers, bias=self.proj_bias, shard=COLUMN),
+            *linear(
+                f"{prefix}.in_proj", 2 * width, self.hidden_size, COMPONENT, layers, bias=self.proj_bias, shard=COLUMN
+            ),
             *linear(f"{prefix}.x_proj", rank + 2 * state, width, COMPONENT, layers, shard=ROW),
             *linear(f"{prefix}.dt_proj", width, rank, COMPONENT, layers, bias=True, shard=COLUMN),
             *linear(f"{prefix}.out_proj", self.hidden_size, width, COMPONENT, layers, bias=self.proj_bias, shard=ROW),
@@ -124,7 +126,7 @@ class Mamba1(NamedTuple):
         return found
 
     def cache(self, dtypes: StateDtypes) -> LayerCache:
-        """conv [I, K - 1], ssm [I, N]."""
+        """Conv [I, K - 1], ssm [I, N]."""
         states = (
             State("conv", (self.intermediate_size, self.conv_kernel - 1)),
             State("recurrent", (self.intermediate_size, self.state_size)),
@@ -159,16 +161,23 @@ class Mamba2(NamedTuple):
             ConfigError: they do not.
         """
         if self.num_heads * self.head_dim != self.intermediate_size:
-            config.fail(key, f"{self.num_heads} heads of {self.head_dim} do not make the mixer's width {self.intermediate_size}")
+            config.fail(
+                key, f"{self.num_heads} heads of {self.head_dim} do not make the mixer's width {self.intermediate_size}"
+            )
         if self.num_heads % self.n_groups:
             config.fail(key, f"{self.num_heads} heads cannot share {self.n_groups} groups")
         return self
 
     def tensors(self, prefix: str, layers: tuple[int, ...]) -> list[Tensor]:
-        """in_proj [2 I + 2 G N + heads, H], conv1d [I + 2 G N, 1, K], A_log, D and dt_bias [heads], norm [I], out_proj [H, I]."""
+        """in_proj [2 I + 2 G N + heads, H], conv1d [I + 2 G N, 1, K], A_log, D, dt_bias [heads], norm [I], out_proj [H, I]."""
         width, groups = self.intermediate_size, (self.n_groups, 2 * self.state_size)
-        found = [Tensor(f"{prefix}.{name}", (self.num_heads,), COMPONENT, layers, shard=COLUMN) for name in ("dt_bias", "A_log", "D")]
-        found += convolution(f"{prefix}.conv1d", self.conv_dim, self.conv_kernel, layers, bias=self.conv_bias, groups=groups)
+        found = [
+            Tensor(f"{prefix}.{name}", (self.num_heads,), COMPONENT, layers, shard=COLUMN)
+            for name in ("dt_bias", "A_log", "D")
+        ]
+        found += convolution(
+            f"{prefix}.conv1d", self.conv_dim, self.conv_kernel, layers, bias=self.conv_bias, groups=groups
+        )
         found += linear(
             f"{prefix}.in_proj", width + self.conv_dim + self.num_heads, self.hidden_size, COMPONENT, layers,
             bias=self.in_bias, shard=GROUPS, heads=groups,
@@ -179,7 +188,7 @@ class Mamba2(NamedTuple):
         return found
 
     def cache(self, dtypes: StateDtypes) -> LayerCache:
-        """conv [I + 2 G N, K - 1], ssm [heads, head_dim, N]."""
+        """Conv [I + 2 G N, K - 1], ssm [heads, head_dim, N]."""
         states = (
             State("conv", (self.conv_dim, self.conv_kernel - 1), groups=(self.n_groups, 2 * self.state_size)),
             State("recurrent", (self.num_heads, self.head_dim, self.state_size)),
@@ -213,8 +222,11 @@ class GatedDeltaNet(NamedTuple):
         return 2 * self.key_dim + self.value_dim
 
     def tensors(self, prefix: str, layers: tuple[int, ...], projections: dict[str, int]) -> list[Tensor]:
-        """conv1d [conv_dim, 1, K], dt_bias and A_log [value heads], norm [head_v_dim], out_proj [H, value_dim] and the input `projections`."""
-        found = [Tensor(f"{prefix}.{name}", (self.num_v_heads,), COMPONENT, layers, shard=COLUMN) for name in ("dt_bias", "A_log")]
+        """conv1d [conv_dim, 1, K], dt_bias, A_log [value heads], norm [head_v_dim], out_proj [H, value_dim], `projections`."""
+        found = [
+            Tensor(f"{prefix}.{name}", (self.num_v_heads,), COMPONENT, layers, shard=COLUMN)
+            for name in ("dt_bias", "A_log")
+        ]
         found += convolution(f"{prefix}.conv1d", self.conv_dim, self.conv_kernel, layers)
         for name, width in projections.items():
             found += linear(f"{prefix}.{name}", width, self.hidden_size, COMPONENT, layers, shard=COLUMN)
@@ -223,7 +235,7 @@ class GatedDeltaNet(NamedTuple):
         return found
 
     def cache(self, dtypes: StateDtypes) -> LayerCache:
-        """conv [2 key_dim + value_dim, K - 1], state [value heads, head_v_dim, head_k_dim]."""
+        """Conv [2 key_dim + value_dim, K - 1], state [value heads, head_v_dim, head_k_dim]."""
         states = (
             State("conv", (self.conv_dim, self.conv_kernel - 1)),
             State("recurrent", (self.num_v_heads, self.head_v_dim, self.head_k_dim)),
@@ -244,6 +256,30 @@ class KimiDelta(NamedTuple):
         """Width of all heads [elements]."""
         return self.num_heads * self.head_dim
 
+    def tensors(
+        self, prefix: str, layers: tuple[int, ...], *, a_log: tuple[int, ...] = (), full_rank_gate: bool = False
+    ) -> list[Tensor]:
+        """q, k and v [width, H] with a convolution [width, 1, K] each; decay f and gate g through head_dim dimensions; b [heads, H].
+
+        A_log [heads] (or shaped `a_log`), dt_bias [width], a norm over a head and o [H, width]; the gate may be one matrix g [width, H].
+        """
+        hidden, width = self.hidden_size, self.width
+        found = [
+            Tensor(f"{prefix}.A_log", a_log or (self.num_heads,), COMPONENT, layers, shard=COLUMN, dtype="float32"),
+            Tensor(f"{prefix}.dt_bias", (width,), COMPONENT, layers, shard=COLUMN, dtype="float32"),
+        ]
+        for part in ("q", "k", "v"):
+            found += linear(f"{prefix}.{part}_proj", width, hidden, COMPONENT, layers, shard=COLUMN)
+            found += convolution(f"{prefix}.{part}_conv1d", width, self.conv_kernel, layers)
+        for gate in ("f",) if full_rank_gate else ("f", "g"):
+            found += linear(f"{prefix}.{gate}_a_proj", self.head_dim, hidden, COMPONENT, layers)
+            found += linear(f"{prefix}.{gate}_b_proj", width, self.head_dim, COMPONENT, layers, shard=COLUMN)
+        if full_rank_gate:
+            found += linear(f"{prefix}.g_proj", width, hidden, COMPONENT, layers, shard=COLUMN)
+        found += linear(f"{prefix}.b_proj", self.num_heads, hidden, COMPONENT, layers, shard=COLUMN)
+        found += norm(f"{prefix}.o_norm", self.head_dim, layers)
+        return [*found, *linear(f"{prefix}.o_proj", hidden, width, COMPONENT, layers, shard=ROW)]
+
     def cache(self, dtypes: StateDtypes) -> LayerCache:
         """Three conv states [width, K - 1] and one [heads, head_dim, head_dim] in float32."""
         conv = State("conv", (self.width, self.conv_kernel - 1))
@@ -259,7 +295,7 @@ class ShortConv(NamedTuple):
     bias: bool = False
 
     def tensors(self, prefix: str, layers: tuple[int, ...]) -> list[Tensor]:
-        """conv [H, 1, K], in_proj [3 H, H], out_proj [H, H]."""
+        """Conv [H, 1, K], in_proj [3 H, H], out_proj [H, H]."""
         width = self.hidden_size
         return [
             *convolution(f"{prefix}.conv", width, self.conv_kernel, layers, bias=self.bias),
@@ -268,8 +304,10 @@ class ShortConv(NamedTuple):
         ]
 
     def cache(self, dtypes: StateDtypes) -> LayerCache:
-        """conv [H, K - 1]."""
-        return Recurrent("short_conv", (State("conv", (self.hidden_size, self.conv_kernel - 1)),), dtypes.model, dtypes.ssm)
+        """Conv [H, K - 1]."""
+        return Recurrent(
+            "short_conv", (State("conv", (self.hidden_size, self.conv_kernel - 1)),), dtypes.model, dtypes.ssm
+        )
 
 
 def convolution(
@@ -282,7 +320,7 @@ def convolution(
     groups: tuple[int, int] | None = None,
     shard: str = COLUMN,
 ) -> list[Tensor]:
-    """A depthwise causal convolution: `name.weight` [channels, 1, kernel] and, where asked for, `name.bias` [channels]."""
+    """A depthwise causal convolution: `name.weight` [channels, 1, kernel] and, if asked for, `name.bias` [channels]."""
     split, heads = (GROUPS, groups) if groups else (shard, (0, 0))
     found = [Tensor(f"{name}.weight", (channels, 1, kernel), COMPONENT, layers, shard=split, heads=heads)]
     if bias:
@@ -293,11 +331,3 @@ def convolution(
 def hidden_state(width: int) -> State:
     """The previous token's activations that a token shift keeps [width], the same on every rank."""
     return State("conv", (width,), axis=-1)
-
-
-def low_rank(name: str, first: str, second: str, rank: int, out_features: int, in_features: int, layers: tuple[int, ...]) -> list[Tensor]:
-    """A projection through `rank` dimensions: `name.first` [rank, in], `name.second` [out, rank]."""
-    return [
-        *linear(f"{name}.{first}", rank, in_features, COMPONENT, layers, shard=REPLICATED),
-        *linear(f"{name}.{second}", out_features, rank, COMPONENT, layers, shard=COLUMN),
-    ]

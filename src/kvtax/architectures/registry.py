@@ -8,6 +8,7 @@ from typing import Any
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import Config, describe
+from kvtax.architectures.quantization import read_quantization
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
 
 # file in kvtax.architectures.families -> the model types that its `build` understands
@@ -38,7 +39,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "longcat_flash": ("longcat_flash",),
     "qwen_vl": (
         "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe",
-        "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text",
+        "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "qwen2_5_omni_text",
+        "qwen3_omni_moe_text",
     ),  # fmt: skip
     "gemma3_vl": ("gemma3", "paligemma", "shieldgemma2"),
     "mistral3": ("mistral3",),
@@ -68,6 +70,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "phi3_v": ("phi3_v",),
     "ovis2": ("ovis2",),
     "qwen_audio": ("qwen2_audio",),
+    "qwen_omni": ("qwen2_5_omni", "qwen2_5_omni_thinker", "qwen3_omni_moe", "qwen3_omni_moe_thinker"),
     "step3p7": ("step3p7", "minimax_m3_vl"),
     "deepseek_vl_v2": ("deepseek_vl_v2",),
     "qwen_moe": ("qwen2_moe", "qwen3_moe"),
@@ -84,10 +87,21 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "hy_v3": ("hy_v3",),
     "hunyuan_moe": ("hunyuan", "hunyuan_v1_moe"),
     "mimo_v2": ("mimo_v2_flash",),
-    "minimax_m3": ("minimax_m3", "minimax_m3_vl", "minimax_m3_vl_text"),
-    "step3": ("step3p5", "step3p7"),
+    "minimax_m3": ("minimax_m3", "minimax_m3_vl_text"),
+    "step3": ("step3p5",),
     "jetmoe": ("jetmoe",),
     "afmoe": ("afmoe",),
+    "t5": ("t5", "mt5", "umt5"),
+    "bart": ("bart", "mbart", "marian", "pegasus"),
+    "whisper": ("whisper",),
+    "t5gemma": ("t5gemma",),
+    "git": ("git",),
+    "kimi_linear": ("kimi_linear",),
+    "minimax": ("minimax", "minimax_text_01", "minimax_m1", "MiniMaxText01", "MiniMaxM1"),
+    "rwkv": ("rwkv", "rwkv5", "rwkv6"),
+    "qwen4_exp": ("qwen4_exp_text",),
+    "windowed_moe": ("exaone_moe", "laguna", "mellum", "flint", "cohere2_moe"),
+    "step3_vl": ("step3_vl", "step3_text"),
 }
 _FAMILY_OF = {model_type: family for family, types in FAMILIES.items() for model_type in types}
 
@@ -117,15 +131,20 @@ def read_architecture(
     *,
     extra_quantization: Mapping[str, Any] | None = None,
 ) -> Architecture:
-    """The Architecture of a parsed config.json.
+    """The Architecture of a parsed config.json, in the formats that its quantization_config gives the weights.
+
+    Args:
+        values: the parsed file.
+        class_defaults: model_type -> the defaults of its class.
+        extra_quantization: content of ModelOpt's hf_quant_config.json, where there is one.
 
     Raises:
         ConfigError: not an object, or a value is impossible.
-        UnsupportedArchitectureError: see `build`.
+        UnsupportedArchitectureError: see `build`; or a quant_method that is not known.
     """
     if not isinstance(values, Mapping):
         raise ConfigError("is not a JSON object", where="config.json")
     config = Config(values, class_defaults)
     architecture = build(config)
-    # TODO-LEAD quantization
-    return architecture
+    quantization = read_quantization(config, extra_quantization)
+    return architecture if quantization is None else architecture.replace(quantization=quantization)

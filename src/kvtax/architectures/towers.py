@@ -77,17 +77,11 @@ def in_language_model(text: Architecture) -> Architecture:
 
 
 def tied_embeddings(config: Config, key: str = "text_config", *, either: bool = False) -> bool:
-    """Whether lm_head of a multimodal model is the embedding: as the outer config states, else its text config, else the class default.
+    """Whether lm_head of a multimodal model is the embedding: as the outer config says, its class default included.
 
     `either`: the classes that take the text config's word, its class default included, where the outer one says false.
     """
-    if config.states("tie_word_embeddings"):
-        tied = config.boolean("tie_word_embeddings")
-    elif config.sub(key).states("tie_word_embeddings"):
-        tied = config.sub(key).boolean("tie_word_embeddings")
-    else:
-        tied = config.boolean("tie_word_embeddings")
-    return tied or (either and config.sub(key).boolean("tie_word_embeddings"))
+    return config.boolean("tie_word_embeddings") or (either and config.sub(key).boolean("tie_word_embeddings"))
 
 
 def hidden_and_heads(config: Config) -> tuple[int, int]:

@@ -29,7 +29,9 @@ def fused_attention(
     if width % heads:
         config.fail("num_heads", f"{heads} heads do not divide the width {width}")
     return [
-        *linear(f"{block}.attn.qkv", 3 * width, width, "vision", layers, bias=qkv_bias, shard=HEADS, heads=(heads, heads)),
+        *linear(
+            f"{block}.attn.qkv", 3 * width, width, "vision", layers, bias=qkv_bias, shard=HEADS, heads=(heads, heads)
+        ),
         *linear(f"{block}.attn.proj", width, width, "vision", layers, bias=proj_bias, shard=ROW),
     ]
 
@@ -52,7 +54,7 @@ def merged_width(config: Config, width: int) -> int:
     return width * config.integer("spatial_merge_size", maximum=MAXIMUM_PATCH) ** 2
 
 
-def _sequential_merger(prefix: str, merged: int, width: int, out_width: int, *, norm_bias: bool) -> list[Tensor]:
+def sequential_merger(prefix: str, merged: int, width: int, out_width: int, *, norm_bias: bool) -> list[Tensor]:
     """The merger of Qwen2-VL and Qwen2.5-VL: a norm, two linear layers with a GELU between them."""
     return [
         *norm(f"{prefix}.ln_q", width, bias=norm_bias, component="vision"),
@@ -62,7 +64,7 @@ def _sequential_merger(prefix: str, merged: int, width: int, out_width: int, *, 
 
 
 def qwen2_vl_tower(config: Config, prefix: str = "visual") -> list[Tensor]:
-    """ViT with layer norms, fused attention with bias and a plain MLP of mlp_ratio x embed_dim; its `hidden_size` is the text width.
+    """ViT with layer norms, fused attention and a plain MLP of mlp_ratio x embed_dim; `hidden_size` is the text width.
 
     Source: transformers 5.24.0 models/qwen2_vl/modeling_qwen2_vl.py.
     """
@@ -78,7 +80,9 @@ def qwen2_vl_tower(config: Config, prefix: str = "visual") -> list[Tensor]:
         *block_norms(block, layers, width, bias=True),
         *fused_attention(config, block, layers, width),
         *plain_mlp(f"{block}.mlp", layers, width, inner, bias=True, component="vision"),
-        *_sequential_merger(f"{prefix}.merger", merged_width(config, width), width, config.integer("hidden_size"), norm_bias=True),
+        *sequential_merger(
+            f"{prefix}.merger", merged_width(config, width), width, config.integer("hidden_size"), norm_bias=True
+        ),
     ]
 
 
@@ -96,7 +100,7 @@ def qwen2_5_vl_tower(config: Config, prefix: str = "visual") -> list[Tensor]:
         *block_norms(block, layers, width, bias=False),
         *fused_attention(config, block, layers, width),
         *gated_mlp(f"{block}.mlp", layers, width, config.integer("intermediate_size"), bias=True, component="vision"),
-        *_sequential_merger(f"{prefix}.merger", merged_width(config, width), width, out_width, norm_bias=False),
+        *sequential_merger(f"{prefix}.merger", merged_width(config, width), width, out_width, norm_bias=False),
     ]
 
 
@@ -127,7 +131,15 @@ def qwen3_vl_tower(config: Config, prefix: str = "model.visual", *, deepstack: b
         Tensor(f"{prefix}.pos_embed.weight", (config.integer("num_position_embeddings"), width), "vision"),
         *block_norms(block, layers, width, bias=True),
         *fused_attention(config, block, layers, width),
-        *plain_mlp(f"{block}.mlp", layers, width, config.integer("intermediate_size"), bias=True, component="vision", names=names),
+        *plain_mlp(
+            f"{block}.mlp",
+            layers,
+            width,
+            config.integer("intermediate_size"),
+            bias=True,
+            component="vision",
+            names=names,
+        ),
         *_patch_merger(f"{prefix}.merger", merged, width, out_width),
     ]
     if deepstack:
@@ -135,7 +147,9 @@ def qwen3_vl_tower(config: Config, prefix: str = "model.visual", *, deepstack: b
         if len(stack) > MAXIMUM_LAYERS:
             config.fail("deepstack_visual_indexes", f"has {len(stack)} items, more than any tower has blocks")
         if stack:
-            found += _patch_merger(f"{prefix}.deepstack_merger_list.*", merged, merged, out_width, tuple(range(len(stack))))
+            found += _patch_merger(
+                f"{prefix}.deepstack_merger_list.*", merged, merged, out_width, tuple(range(len(stack)))
+            )
     return found
 
 
@@ -158,7 +172,7 @@ def exaone4_5_tower(config: Config, prefix: str = "model.visual") -> list[Tensor
         *linear(f"{block}.attn.qkv", qkv, width, "vision", layers, bias=True, shard=HEADS, heads=(heads, kv_heads)),
         *linear(f"{block}.attn.proj", width, width, "vision", layers, bias=True, shard=ROW),
         *gated_mlp(f"{block}.mlp", layers, width, config.integer("intermediate_size"), bias=True, component="vision"),
-        *_sequential_merger(f"{prefix}.merger", merged_width(config, width), width, out_width, norm_bias=False),
+        *sequential_merger(f"{prefix}.merger", merged_width(config, width), width, out_width, norm_bias=False),
     ]
 
 

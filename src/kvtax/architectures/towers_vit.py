@@ -17,10 +17,11 @@ def pair(config: Config, key: str) -> tuple[int, int]:
         ConfigError: neither.
     """
     value = config.get(key)
-    if isinstance(value, (list, tuple)):
-        if len(value) != 2 or any(isinstance(item, bool) or not isinstance(item, int) or not 1 <= item <= MAXIMUM_SIDE for item in value):
+    if isinstance(value, list):
+        sides = config.integers(key, minimum=1, maximum=MAXIMUM_SIDE) or []
+        if len(sides) != 2:
             config.fail(key, f"must be a number or a list of two, not {describe(value)}")
-        return value[0], value[1]
+        return sides[0], sides[1]
     side = config.integer(key, maximum=MAXIMUM_SIDE)
     return side, side
 
@@ -80,16 +81,22 @@ def internvl_vision(config: Config, prefix: str) -> list[Tensor]:
     layer = f"{prefix}encoder.layer.*"
     found = [
         Tensor(f"{prefix}embeddings.cls_token", (1, 1, width), "vision"),
-        *convolution(f"{prefix}embeddings.patch_embeddings.projection", width, config.integer("num_channels", maximum=MAXIMUM_SIDE), *patch),
+        *convolution(
+            f"{prefix}embeddings.patch_embeddings.projection",
+            width,
+            config.integer("num_channels", maximum=MAXIMUM_SIDE),
+            *patch,
+        ),
     ]
     if config.boolean("use_mask_token"):
         found.append(Tensor(f"{prefix}embeddings.mask_token", (1, 1, width), "vision"))
     if config.boolean("use_absolute_position_embeddings", default=True):
         found.append(Tensor(f"{prefix}embeddings.position_embeddings", (1, patches + 1, width), "vision"))
+    qkv_bias = config.boolean("attention_bias")
     found += [
         *attention(
-            f"{layer}.attention", layers, width, heads, heads, width // heads, qkv_bias=config.boolean("attention_bias"),
-            o_bias=True, names=("q_proj", "k_proj", "v_proj", "projection_layer"), component="vision",
+            f"{layer}.attention", layers, width, heads, heads, width // heads, qkv_bias=qkv_bias, o_bias=True,
+            names=("q_proj", "k_proj", "v_proj", "projection_layer"), component="vision",
         ),
         *plain_mlp(f"{layer}.mlp", layers, width, config.integer("intermediate_size"), bias=True, component="vision"),
         *norm(f"{layer}.layernorm_before", width, layers, bias=bias, component="vision"),
@@ -120,7 +127,14 @@ def intern_vit(config: Config, prefix: str) -> list[Tensor]:
         *convolution(f"{prefix}embeddings.patch_embedding", width, 3, *patch),
         Tensor(f"{prefix}embeddings.position_embedding", (1, patches + 1, width), "vision"),
         *linear(
-            f"{layer}.attn.qkv", 3 * width, width, "vision", layers, bias=config.boolean("qkv_bias"), shard=HEADS, heads=(heads, heads)
+            f"{layer}.attn.qkv",
+            3 * width,
+            width,
+            "vision",
+            layers,
+            bias=config.boolean("qkv_bias"),
+            shard=HEADS,
+            heads=(heads, heads),
         ),
         *linear(f"{layer}.attn.proj", width, width, "vision", layers, bias=True, shard=ROW),
         *plain_mlp(f"{layer}.mlp", layers, width, config.integer("intermediate_size"), bias=True, component="vision"),
@@ -184,7 +198,13 @@ def moon_vit_2(config: Config, prefix: str = "vision_tower.") -> list[Tensor]:
     mlp = config.integer("vt_intermediate_size", "intermediate_size")
     block = f"{prefix}encoder.blocks.*"
     return [
-        *convolution(f"{prefix}patch_embed.proj", width, 3, *pair(config, "patch_size"), bias=config.boolean("patch_embed_proj_bias")),
+        *convolution(
+            f"{prefix}patch_embed.proj",
+            width,
+            3,
+            *pair(config, "patch_size"),
+            bias=config.boolean("patch_embed_proj_bias"),
+        ),
         Tensor(f"{prefix}patch_embed.pos_emb.weight", (*grid, width), "vision"),
         *norm(f"{block}.norm0", width, layers, bias=norm_bias, component="vision"),
         *norm(f"{block}.norm1", width, layers, bias=norm_bias, component="vision"),
@@ -218,12 +238,22 @@ def step_vision(config: Config, prefix: str = "vision_model.") -> list[Tensor]:
     inner = int(width * ratio) if 0 < ratio <= 1024 else 0
     if inner < 1:
         config.fail("mlp_ratio", f"must leave the MLP a width of at least one, not {ratio}")
-    patch, image = config.integer("patch_size", maximum=MAXIMUM_SIDE), config.integer("image_size", maximum=MAXIMUM_SIDE)
+    patch, image = (
+        config.integer("patch_size", maximum=MAXIMUM_SIDE),
+        config.integer("image_size", maximum=MAXIMUM_SIDE),
+    )
     count = config.integer("layers", "num_hidden_layers", maximum=MAXIMUM_LAYERS)
     layers = tuple(range(count))
     layer = f"{prefix}layers"
     return [
-        *convolution(f"{prefix}embeddings.patch_embedding", width, config.integer("num_channels", maximum=MAXIMUM_SIDE), patch, patch, bias=False),
+        *convolution(
+            f"{prefix}embeddings.patch_embedding",
+            width,
+            config.integer("num_channels", maximum=MAXIMUM_SIDE),
+            patch,
+            patch,
+            bias=False,
+        ),
         Tensor(f"{prefix}embeddings.position_embedding.weight", ((image // patch) ** 2, width), "vision"),
         *norm(f"{prefix}pre_layernorm", width, bias=True, component="vision"),
         *encoder_layers(layer, count, width, heads, inner, norm_names=("layernorm_before", "layernorm_after")),
@@ -247,7 +277,11 @@ def minimax_vision(config: Config, prefix: str = "vision_tower.") -> list[Tensor
         *convolution(f"{model}.embeddings.patch_embedding", width, channels, frames, patch, patch, bias=False),
         *norm(f"{model}.pre_layrnorm", width, bias=True, component="vision"),
         *encoder_layers(
-            f"{model}.encoder.layers", config.integer("num_hidden_layers"), width, heads, config.integer("intermediate_size")
+            f"{model}.encoder.layers",
+            config.integer("num_hidden_layers"),
+            width,
+            heads,
+            config.integer("intermediate_size"),
         ),
     ]
 
@@ -259,28 +293,31 @@ def ovis2_vision(config: Config, prefix: str = "model.vision_tower.") -> list[Te
     """
     width, heads = hidden_and_heads(config)
     layers = tuple(range(config.integer("num_hidden_layers")))
-    patch, image = config.integer("patch_size", maximum=MAXIMUM_SIDE), config.integer("image_size", maximum=MAXIMUM_SIDE)
+    patch, image = (
+        config.integer("patch_size", maximum=MAXIMUM_SIDE),
+        config.integer("image_size", maximum=MAXIMUM_SIDE),
+    )
     bias = config.boolean("qkv_bias")
     visual = config.integer("vocab_size") - config.integer("num_visual_indicator_tokens", minimum=0)
     if visual < 1:
         config.fail("num_visual_indicator_tokens", "leaves no visual vocabulary")
+    channels, inner = config.integer("num_channels", maximum=MAXIMUM_SIDE), config.integer("intermediate_size")
+    merged = width * config.integer("hidden_stride", maximum=1024) ** 2
     model = f"{prefix}transformer"
     layer = f"{model}.encoder.layers.*"
     return [
-        *convolution(f"{model}.embeddings.patch_embedding", width, config.integer("num_channels", maximum=MAXIMUM_SIDE), patch, patch),
+        *convolution(f"{model}.embeddings.patch_embedding", width, channels, patch, patch),
         Tensor(f"{model}.embeddings.position_embedding.weight", ((image // patch) ** 2, width), "vision"),
         *norm(f"{model}.embeddings.rms_norm", width, component="vision"),
         *attention(
             f"{layer}.attention", layers, width, heads, heads, width // heads, qkv_bias=bias, o_bias=bias,
             names=("q_proj", "k_proj", "v_proj", "out_proj"), component="vision",
         ),
-        *gated_mlp(
-            f"{layer}.ffn", layers, width, config.integer("intermediate_size"), bias=config.boolean("mlp_bias"), component="vision"
-        ),
+        *gated_mlp(f"{layer}.ffn", layers, width, inner, bias=config.boolean("mlp_bias"), component="vision"),
         *norm(f"{layer}.rms_norm1", width, layers, component="vision"),
         *norm(f"{layer}.rms_norm2", width, layers, component="vision"),
         *norm(f"{model}.rms_norm", width, component="vision"),
-        *linear(f"{prefix}head_linear", visual, width * config.integer("hidden_stride", maximum=1024) ** 2, "vision", shard=COLUMN),
+        *linear(f"{prefix}head_linear", visual, merged, "vision", shard=COLUMN),
         *norm(f"{prefix}head_norm", visual, bias=True, component="vision"),
     ]  # fmt: skip
 

@@ -20,7 +20,7 @@ def stated_kinds(config: Config, num_hidden_layers: int) -> list[str] | None:
     return None if kinds is None else [FULL if kind == "attention" else kind for kind in kinds]
 
 
-def no_windows(config: Config, num_hidden_layers: int) -> Windows:
+def no_windows(_config: Config, num_hidden_layers: int) -> Windows:
     """Every layer keeps every token, whatever the config says about windows."""
     return [FULL] * num_hidden_layers, None
 
@@ -74,7 +74,7 @@ def gemma3(config: Config, num_hidden_layers: int) -> Windows:
 
 
 def exaone4(config: Config, num_hidden_layers: int) -> Windows:
-    """layer_types; without them sliding_window_pattern, a number n or letters (`LLLG`: L local, G global), the last layer full then."""
+    """layer_types; without them sliding_window_pattern: a number, or letters (`LLLG`) with the last layer full."""
     window = config.optional_integer("sliding_window")
     kinds = stated_kinds(config, num_hidden_layers)
     if kinds is not None:
@@ -86,8 +86,8 @@ def exaone4(config: Config, num_hidden_layers: int) -> Windows:
         return every_nth_full(num_hidden_layers, config.integer("sliding_window_pattern")), window
     if not pattern or not set(pattern) <= {"L", "G"}:
         config.unsupported("sliding_window_pattern", "a pattern is made of the letters L and G")
-    local = [pattern[layer % len(pattern)] == "L" and layer != num_hidden_layers - 1 for layer in range(num_hidden_layers)]
-    return [SLIDING if is_local else FULL for is_local in local], window
+    kinds = [SLIDING if pattern[layer % len(pattern)] == "L" else FULL for layer in range(num_hidden_layers)]
+    return [*kinds[:-1], FULL], window
 
 
 def smollm3(config: Config, num_hidden_layers: int) -> Windows:

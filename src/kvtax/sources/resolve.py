@@ -62,7 +62,9 @@ def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Mo
 
 def _about_entry(entry: ModelEntry) -> list[Notice]:
     if entry.kind == "reconstructed":
-        message = "the config was put together from published dimensions and is not the real file; its parameter count equals the published total"
+        note = entry.parameters_note
+        agrees = "equals the published total" if note.startswith("equal") else f"against the published total: {note}"
+        message = f"the config was put together from published dimensions and is not the real file; its parameter count {agrees}"
         return [Notice("reconstructed-config", message, "pass the path of the real config.json to be sure of the rest")]
     return []
 

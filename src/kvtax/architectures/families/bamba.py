@@ -97,8 +97,17 @@ def _granite(config: Config, shape: Shape, body: list[Tensor], caches: list[Laye
         moe, routed = f"{layer}.block_sparse_moe", "routed_experts"
         body += [
             Tensor(f"{moe}.router.layer.weight", (num_experts, hidden), "router", layers),
-            Tensor(f"{moe}.input_linear.weight", (num_experts, 2 * width, hidden), routed, layers, shard=EXPERT, linear=True),
-            Tensor(f"{moe}.output_linear.weight", (num_experts, hidden, width), routed, layers, shard=EXPERT, linear=True),
+            Tensor(
+                f"{moe}.input_linear.weight",
+                (num_experts, 2 * width, hidden),
+                routed,
+                layers,
+                shard=EXPERT,
+                linear=True,
+            ),
+            Tensor(
+                f"{moe}.output_linear.weight", (num_experts, hidden, width), routed, layers, shard=EXPERT, linear=True
+            ),
         ]
     return assemble(
         config, shape, body, caches, prefix=prefix, intermediate_size=shared, num_experts=num_experts,

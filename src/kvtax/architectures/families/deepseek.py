@@ -1,4 +1,4 @@
-"""DeepSeek V2, V3 and V3.2, Kimi K2, GLM-5 and GLM-4.7 Flash: latent attention and experts behind dense first layers."""
+"""DeepSeek V2, V3, V3.2, Kimi K2, GLM-5, GLM-4.7 Flash: latent attention and experts behind dense first layers."""
 
 from __future__ import annotations
 
@@ -45,17 +45,19 @@ class Variant(NamedTuple):
     indexer: str = ""
     correction_bias: bool = True
     mlp_bias: bool = False
-    expert_keys: tuple[str, ...] = ("n_routed_experts", "num_local_experts")
+    expert_keys: tuple[str, ...] = ("num_local_experts", "n_routed_experts")
     dense: int = 0
     mtp_embedding: bool = False
 
 
 VARIANTS = {
-    "deepseek_v2": Variant(correction_bias=False, mlp_bias=True, expert_keys=("n_routed_experts", "num_experts")),
+    "deepseek_v2": Variant(correction_bias=False, mlp_bias=True, expert_keys=("num_experts", "n_routed_experts")),
     "deepseek_v3": Variant(mtp_embedding=True),
     "kimi_k2": Variant(mtp_embedding=True),
-    "deepseek_v32": Variant("every", expert_keys=("num_experts", "n_routed_experts", "num_local_experts"), mtp_embedding=True),
-    "glm_moe_dsa": Variant("owners", expert_keys=("num_experts", "n_routed_experts", "num_local_experts")),
+    "deepseek_v32": Variant(
+        "every", expert_keys=("num_experts", "num_local_experts", "n_routed_experts"), mtp_embedding=True
+    ),
+    "glm_moe_dsa": Variant("owners", expert_keys=("num_experts", "num_local_experts", "n_routed_experts")),
     "glm4_moe_lite": Variant(dense=1, mtp_embedding=True),
 }
 
@@ -63,8 +65,8 @@ VARIANTS = {
 def build(config: Config, *, prefix: str = "") -> Architecture:
     """Latent attention, an indexer where attention is sparse, and a gated MLP or experts; two RMS norms a layer.
 
-    Source: transformers 5.24.0 models/deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa, glm4_moe_lite (modeling and configuration);
-    MTP layers: the model repositories' model.safetensors.index.json.
+    Source: transformers 5.24.0 models/deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa, glm4_moe_lite (modeling and
+    configuration); MTP layers: the model repositories' model.safetensors.index.json.
     """
     variant = VARIANTS[config.model_type]
     shape = LatentDecoder(config)
@@ -76,7 +78,11 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     body = _layers(config, shape, variant, shape.layers, sparse, owners, experts, index, dense_width)
     # an MTP layer has what the last layer has, with an indexer of its own
     last = extra if sparse and sparse[-1] == shape.layers[-1] else ()
-    block = _layers(config, shape, variant, extra, last, extra if index else (), experts, index, dense_width) if extra else []
+    block = (
+        _layers(config, shape, variant, extra, last, extra if index else (), experts, index, dense_width)
+        if extra
+        else []
+    )
     caches = latent_caches(shape.latent, shape.num_hidden_layers, owners, index.bytes_per_token if index else 0)
     facts: dict[str, Any] = {"intermediate_size": dense_width, "rotary_dim": shape.latent.qk_rope_head_dim}
     if experts is not None and sparse:

@@ -1,4 +1,4 @@
-"""DeepSeek V4: one key-value vector per token, a window and compressed rows instead of a cache of everything, hyper-connections."""
+"""DeepSeek V4: one key-value vector per token, a window and compressed rows for a cache, hyper-connections."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Block(NamedTuple):
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """Attention over a window and compressed rows, experts in every layer, hyper-connections around both, as DeepSeek names the tensors.
+    """Attention over a window and compressed rows, experts in every layer, hyper-connections around both.
 
-    Source: transformers 5.24.0 models/deepseek_v4 (modeling, configuration) and conversion_mapping.py, which maps the file's names;
-    MTP block: deepseek-ai/DeepSeek-V4-Flash inference/model.py.
+    Source: transformers 5.24.0 models/deepseek_v4 (modeling, configuration) and conversion_mapping.py, which maps the
+    file's names; MTP block: deepseek-ai/DeepSeek-V4-Flash inference/model.py.
     """
     shape = V4(config)
     block = Block("layers.*", shape.layers)
@@ -86,7 +86,8 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
 def _kinds(config: Config, num_hidden_layers: int) -> tuple[list[str], int]:
     """Kind of attention of each layer, and how many MTP layers compress_ratios lists behind them.
 
-    `layer_types`, else `compress_ratios` (0, 4 or 128 for each layer), else two heavily compressed layers and then heavy and sparse by turns.
+    `layer_types`, else `compress_ratios` (0, 4 or 128 for each layer), else two heavily compressed layers and then
+    heavily compressed and sparse ones by turns.
     """
     extra = 0
     key, kinds = "layer_types", config.optional_list("layer_types")
@@ -109,7 +110,7 @@ def _kinds(config: Config, num_hidden_layers: int) -> tuple[list[str], int]:
 
 
 def _rates(config: Config) -> dict[str, int]:
-    """Tokens that one compressed row stands for, by kind of attention: compress_rates, overridden by compress_rate_csa and compress_rate_hca."""
+    """Tokens of one compressed row: compress_rates, overridden by compress_rate_csa and compress_rate_hca."""
     stated = config.get("compress_rates")
     if stated is not None and not isinstance(stated, dict):
         config.fail("compress_rates", f"must be an object, not {describe(stated)}")
@@ -139,7 +140,7 @@ def _hashed(config: Config, num_hidden_layers: int) -> tuple[int, ...]:
 
 
 def _attention(shape: V4, block: Block, kinds: list[str]) -> list[Tensor]:
-    """Queries through a latent, one key-value vector, a grouped low-rank output projection; a compressor where the kind has one."""
+    """Queries through a latent, one key-value vector, a grouped low-rank output projection; a compressor by kind."""
     name, layers = f"{block.name}.attn", block.layers
     heads, width, hidden = shape.num_attention_heads, shape.head_dim, shape.hidden_size
     found = [
@@ -148,7 +149,14 @@ def _attention(shape: V4, block: Block, kinds: list[str]) -> list[Tensor]:
         *linear(f"{name}.wq_b", heads * width, shape.q_lora_rank, "attention", layers, shard=COLUMN),
         *linear(f"{name}.wkv", width, hidden, "attention", layers),
         *norm(f"{name}.kv_norm", width, layers),
-        *linear(f"{name}.wo_a", shape.o_groups * shape.o_lora_rank, heads * width // shape.o_groups, "attention", layers, shard=COLUMN),
+        *linear(
+            f"{name}.wo_a",
+            shape.o_groups * shape.o_lora_rank,
+            heads * width // shape.o_groups,
+            "attention",
+            layers,
+            shard=COLUMN,
+        ),
         *linear(f"{name}.wo_b", hidden, shape.o_groups * shape.o_lora_rank, "attention", layers, shard=ROW),
         Tensor(f"{name}.attn_sink", (heads,), "attention", layers, shard=COLUMN, dtype="float32"),
     ]
@@ -183,12 +191,14 @@ def _indexer(shape: V4, name: str, layers: tuple[int, ...]) -> list[Tensor]:
 
 
 def _experts(shape: V4, block: Block, hashed: tuple[int, ...]) -> list[Tensor]:
-    """Router, routed experts and one shared expert; hashed layers have a table of experts per token id instead of a correction bias."""
+    """Router, routed and one shared expert; hashed layers have a table by token id instead of a correction bias."""
     name, layers, moe = f"{block.name}.ffn", block.layers, shape.moe
     scored = tuple(layer for layer in layers if layer not in set(hashed))
     found = [Tensor(f"{name}.gate.weight", (moe.num_experts, shape.hidden_size), "router", layers)]
     if scored:
-        found.append(Tensor(f"{name}.gate.bias", (moe.num_experts,), "router", scored, parameter=False, dtype="float32"))
+        found.append(
+            Tensor(f"{name}.gate.bias", (moe.num_experts,), "router", scored, parameter=False, dtype="float32")
+        )
     if hashed:
         table = (shape.vocab_size, moe.num_experts_per_tok)
         found.append(Tensor(f"{name}.gate.tid2eid", table, "router", hashed, parameter=False, dtype="int64"))
@@ -196,7 +206,7 @@ def _experts(shape: V4, block: Block, hashed: tuple[int, ...]) -> list[Tensor]:
         f"{name}.experts.*", layers, shape.hidden_size, moe.moe_intermediate_size, component="routed_experts",
         names=EXPERT_NAMES, per_layer=moe.num_experts,
     )  # fmt: skip
-    # the width of the shared expert is that of a routed one: the model code has one of them, whatever n_shared_experts says
+    # the shared expert is as wide as a routed one: the model code has one of them, whatever n_shared_experts says
     found += gated_mlp(
         f"{name}.shared_experts", layers, shape.hidden_size, moe.moe_intermediate_size, component="shared_experts",
         names=EXPERT_NAMES, bias=shape.mlp_bias,
@@ -205,12 +215,17 @@ def _experts(shape: V4, block: Block, hashed: tuple[int, ...]) -> list[Tensor]:
 
 
 def _around(shape: V4, block: Block) -> list[Tensor]:
-    """Norms before attention and experts, and the hyper-connections: (2 + hc_mult) x hc_mult mixing weights from hc_mult streams."""
+    """Norms before attention and experts; hyper-connections: (2 + hc_mult) x hc_mult weights from hc_mult streams."""
     mixes = (2 + shape.hc_mult) * shape.hc_mult
-    found = [*norm(f"{block.name}.attn_norm", shape.hidden_size, block.layers), *norm(f"{block.name}.ffn_norm", shape.hidden_size, block.layers)]
+    found = [
+        *norm(f"{block.name}.attn_norm", shape.hidden_size, block.layers),
+        *norm(f"{block.name}.ffn_norm", shape.hidden_size, block.layers),
+    ]
     for part in ("attn", "ffn"):
         name = f"{block.name}.hc_{part}"
-        found.append(Tensor(f"{name}_fn", (mixes, shape.hc_mult * shape.hidden_size), "other", block.layers, dtype="float32"))
+        found.append(
+            Tensor(f"{name}_fn", (mixes, shape.hc_mult * shape.hidden_size), "other", block.layers, dtype="float32")
+        )
         found.append(Tensor(f"{name}_base", (mixes,), "other", block.layers, dtype="float32"))
         found.append(Tensor(f"{name}_scale", (3,), "other", block.layers, dtype="float32"))
     return found
@@ -219,16 +234,19 @@ def _around(shape: V4, block: Block) -> list[Tensor]:
 def _hc_head(shape: V4, name: str, layers: tuple[int, ...] = ()) -> list[Tensor]:
     """What folds the streams into one before a head."""
     return [
-        Tensor(f"{name}hc_head_fn", (shape.hc_mult, shape.hc_mult * shape.hidden_size), "other", layers, dtype="float32"),
+        Tensor(
+            f"{name}hc_head_fn", (shape.hc_mult, shape.hc_mult * shape.hidden_size), "other", layers, dtype="float32"
+        ),
         Tensor(f"{name}hc_head_base", (shape.hc_mult,), "other", layers, dtype="float32"),
         Tensor(f"{name}hc_head_scale", (1,), "other", layers, dtype="float32"),
     ]
 
 
 def _mtp(config: Config, shape: V4) -> list[Tensor]:
-    """MTP blocks `mtp.*`: a layer with the window alone, between projections of embedding and stream; embedding and head are the model's.
+    """MTP blocks `mtp.*`: a layer with the window alone behind projections of embedding and stream.
 
-    In a file with DSpark heads (`dspark_*` keys) the first block takes the streams of some layers instead, and the last one has the heads.
+    Embedding and head are the model's. In a file with DSpark heads (`dspark_*` keys) the first block takes the
+    streams of some layers instead, and the last one has the heads.
     """
     if not shape.mtp:
         return []
@@ -258,7 +276,9 @@ def _mtp(config: Config, shape: V4) -> list[Tensor]:
 def _caches(shape: V4) -> list[LayerCache]:
     """A window of whole rows in every layer, compressed rows by kind, index rows in sparse layers."""
     caches: dict[str, LayerCache] = {
-        kind: CompressedLatent(shape.head_dim, shape.window, shape.rates[kind], shape.index_head_dim if kind == SPARSE else 0)
+        kind: CompressedLatent(
+            shape.head_dim, shape.window, shape.rates[kind], shape.index_head_dim if kind == SPARSE else 0
+        )
         for kind in (SLIDING, SPARSE, HEAVY)
     }
     return [caches[kind] for kind in shape.kinds]

@@ -1,6 +1,9 @@
-"""DeepSeek-VL2: a SigLIP tower in timm's layout, an MLP over merged patches, a DeepSeek V2 text model with or without MLA."""
+"""DeepSeek-VL2: a SigLIP tower in timm's layout, an MLP over merged patches, DeepSeek V2 with or without MLA."""
 
 from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import FullAttention
@@ -22,7 +25,8 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     language = config.sub("language_config").retyped("deepseek_v2")
     mla = language.boolean("use_mla", default=True)
     text = (build_any if mla else _without_mla)(language, prefix=f"{prefix}language.")
-    vision, projector = config.sub("vision_config", model_type="vision"), config.sub("projector_config", model_type="mlp_projector")
+    vision = config.sub("vision_config", model_type="vision")
+    projector = config.sub("projector_config", model_type="mlp_projector")
     width = vision.integer("width", default=1024)
     n_embed = projector.integer("n_embed", default=2048)
     added = [*_tower(vision, f"{prefix}vision.", width), *_projector(projector, f"{prefix}projector", n_embed)]
@@ -35,7 +39,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
 
 
 def _tower(config: Config, prefix: str, width: int) -> list[Tensor]:
-    """ViT with learned positions and, with global_pool `map`, a pooling head that is in the file though images do not use it."""
+    """ViT with learned positions and, with global_pool `map`, a pooling head (stored, though not used)."""
     heads, ratio = config.integer("heads", default=16), config.number("mlp_ratio", default=4)
     inner = int(width * ratio) if 0 < ratio <= 1024 else 0
     if width % heads or inner < 1:
@@ -69,7 +73,7 @@ def _tower(config: Config, prefix: str, width: int) -> list[Tensor]:
 
 
 def _projector(config: Config, name: str, n_embed: int) -> list[Tensor]:
-    """`linear`, `identity`, `mlp_gelu` or `downsample_mlp_gelu`, which merges downsample_ratio squared patches first."""
+    """`linear`, `identity`, `mlp_gelu` or `downsample_mlp_gelu`, which merges downsample_ratio squared patches."""
     kind = config.string("projector_type", default="downsample_mlp_gelu")
     width = config.integer("input_dim", default=1152)
     if config.boolean("token_pooling"):
@@ -89,15 +93,16 @@ def _projector(config: Config, name: str, n_embed: int) -> list[Tensor]:
     if kind == "downsample_mlp_gelu" and depth == 1:
         sizes = [width, inner, n_embed]
     found: list[Tensor] = []
-    for index, (before, after) in enumerate(zip(sizes, sizes[1:], strict=False)):
-        found += linear(f"{name}.layers.{2 * index}", after, before, "vision", bias=True, shard=COLUMN if index == 0 else ROW)
+    for index, (before, after) in enumerate(pairwise(sizes)):
+        found += linear(
+            f"{name}.layers.{2 * index}", after, before, "vision", bias=True, shard=COLUMN if index == 0 else ROW
+        )
     return found
 
 
 def _without_mla(config: Config, *, prefix: str = "") -> Architecture:
     """The smallest text model: DeepSeek's experts behind attention with plain heads."""
-    values = {key: None for key in ("head_dim",)}
-    shape = Shape(config.retyped(**values))
+    shape = Shape(config.retyped(head_dim=None))
     layer = "model.layers.*"
     dense_size = config.integer("intermediate_size")
     count, width = config.integer("n_routed_experts", maximum=MAXIMUM_EXPERTS), config.integer("moe_intermediate_size")
@@ -118,10 +123,12 @@ def _without_mla(config: Config, *, prefix: str = "") -> Architecture:
     if sparse:
         body += experts(f"{layer}.mlp", sparse, count, shape.hidden_size, width)
         if shared:
-            body += gated_mlp(f"{layer}.mlp.shared_experts", sparse, shape.hidden_size, width * shared, component="shared_experts")
+            body += gated_mlp(
+                f"{layer}.mlp.shared_experts", sparse, shape.hidden_size, width * shared, component="shared_experts"
+            )
+    facts: dict[str, Any] = {"intermediate_size": dense_size}
+    if sparse:
+        facts |= {"num_experts": count, "moe_intermediate_size": width}
+        facts["num_experts_per_tok"] = config.integer("num_experts_per_tok", maximum=count)
     cache = FullAttention(shape.num_key_value_heads, shape.head_dim, shape.head_dim)
-    return assemble(
-        config, shape, body, [cache] * shape.num_hidden_layers, prefix=prefix, intermediate_size=dense_size,
-        num_experts=count if sparse else 0, num_experts_per_tok=config.integer("num_experts_per_tok", maximum=count) if sparse else 0,
-        moe_intermediate_size=width if sparse else 0,
-    )  # fmt: skip
+    return assemble(config, shape, body, [cache] * shape.num_hidden_layers, prefix=prefix, **facts)

@@ -11,7 +11,7 @@ from kvtax.architectures.towers_qwen import exaone4_5_tower
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """A tower, a decoder of the family exaone4 and, not loaded, num_nextn_predict_layers layers that predict further tokens.
+    """A tower, a decoder of the family exaone4 and, not loaded, num_nextn_predict_layers layers that look ahead.
 
     Source: transformers 5.24.0 models/exaone4_5/modeling_exaone4_5.py.
     """

@@ -317,7 +317,9 @@ def _multimodal(config: Config, text_hidden_size: int) -> list[Tensor]:
         audio = config.sub("audio_config")
         if not unified:
             found += _audio(audio, "model.audio_tower.")
-        width = audio.integer(*(("audio_embed_dim", "output_proj_dims", "hidden_size") if unified else ("output_proj_dims",)))
+        # three other names of audio_embed_dim, which win over it
+        names = ("output_proj_dims", "hidden_size", "audio_samples_per_token", "audio_embed_dim")
+        width = audio.integer(*(names if unified else names[:1]))
         found += linear("model.embed_audio.embedding_projection", text_hidden_size, width, "audio")
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import FullAttention
 from kvtax.architectures.config import MAXIMUM_EXPERTS, Config
@@ -19,7 +21,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     """
     if config.model_type.endswith("_text"):
         return build_text(config, prefix=prefix)
-    text = text_model(config, model_type=f"{config.model_type}_text", forward=True, module=f"{prefix}model.language_model.")
+    text = text_model(
+        config, model_type=f"{config.model_type}_text", forward=True, module=f"{prefix}model.language_model."
+    )
     vision = config.sub("vision_config").retyped(f"{config.model_type}_vision")
     return with_towers(config, text, prefixed(glm4v_tower(vision), prefix))
 
@@ -33,15 +37,17 @@ def build_text(config: Config, *, prefix: str = "") -> Architecture:
     moe = config.model_type == "glm4v_moe_text"
     if not moe:
         if shape.hidden_size % shape.num_attention_heads:
-            config.fail("num_attention_heads", f"{shape.num_attention_heads} does not divide hidden_size {shape.hidden_size}")
+            config.fail(
+                "num_attention_heads", f"{shape.num_attention_heads} does not divide hidden_size {shape.hidden_size}"
+            )
         shape.head_dim = shape.hidden_size // shape.num_attention_heads
     layer = "model.layers.*"
-    facts = {"intermediate_size": config.integer("intermediate_size")}
+    facts: dict[str, Any] = {"intermediate_size": config.integer("intermediate_size")}
     body = attention(
         f"{layer}.self_attn", shape.layers, shape.hidden_size, shape.num_attention_heads, shape.num_key_value_heads,
         shape.head_dim, qkv_bias=config.boolean("attention_bias", default=True) if moe else True,
     )  # fmt: skip
-    body += _moe(config, shape, facts) if moe else _dense(config, shape, facts["intermediate_size"])
+    body += _moe(config, shape, facts) if moe else _dense(shape, facts["intermediate_size"])
     names = ["input_layernorm", "post_attention_layernorm"]
     if not moe:
         names += ["post_self_attn_layernorm", "post_mlp_layernorm"]
@@ -51,7 +57,7 @@ def build_text(config: Config, *, prefix: str = "") -> Architecture:
     return assemble(config, shape, body, [cache] * shape.num_hidden_layers, prefix=prefix, **facts)
 
 
-def _dense(config: Config, shape: Shape, inner: int) -> list[Tensor]:
+def _dense(shape: Shape, inner: int) -> list[Tensor]:
     """Gate and up in one matrix."""
     name = "model.layers.*.mlp"
     return [
@@ -60,7 +66,7 @@ def _dense(config: Config, shape: Shape, inner: int) -> list[Tensor]:
     ]
 
 
-def _moe(config: Config, shape: Shape, facts: dict[str, int]) -> list[Tensor]:
+def _moe(config: Config, shape: Shape, facts: dict[str, Any]) -> list[Tensor]:
     """A dense MLP in the first first_k_dense_replace layers, routed and shared experts in the others."""
     first = min(config.integer("first_k_dense_replace", minimum=0), shape.num_hidden_layers)
     name = "model.layers.*.mlp"
@@ -76,5 +82,7 @@ def _moe(config: Config, shape: Shape, facts: dict[str, int]) -> list[Tensor]:
         facts["num_experts_per_tok"] = config.integer("num_experts_per_tok", maximum=count)
         found += experts(name, sparse, count, shape.hidden_size, width, correction_bias="gate.e_score_correction_bias")
         if shared:
-            found += gated_mlp(f"{name}.shared_experts", sparse, shape.hidden_size, width * shared, component="shared_experts")
+            found += gated_mlp(
+                f"{name}.shared_experts", sparse, shape.hidden_size, width * shared, component="shared_experts"
+            )
     return found

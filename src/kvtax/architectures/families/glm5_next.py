@@ -1,4 +1,4 @@
-"""GLM-5.3 Flash: Kimi Delta Attention with sparse latent attention in every fourth layer, experts, hyper-connections, a vision tower."""
+"""GLM-5.3 Flash: Kimi Delta Attention, sparse latent attention in every fourth layer, experts and a vision tower."""
 
 from __future__ import annotations
 
@@ -61,9 +61,10 @@ class Glm5Next(LatentDecoder):
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """The text model by itself, or with its vision tower; a file without text_config has the text keys at the top level.
+    """The text model by itself, or with its vision tower; a file without text_config has the text keys at the top.
 
-    Source: transformers 5.24.0 models/glm5_next (modeling, configuration) and conversion_mapping.py, which maps the file's names.
+    Source: transformers 5.24.0 models/glm5_next (modeling, configuration) and conversion_mapping.py, which maps the
+    file's names; MTP layer: the model repository's model.safetensors.index.json.
     """
     if config.model_type == "glm5_next_text":
         return _text(config, prefix)
@@ -73,7 +74,11 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     else:
         text = text_model(config, model_type="glm5_next_text")
     whole = with_towers(config, text, _vision(config.sub("vision_config").retyped("glm5_next_vision")))
-    return whole.replace(tensors=[tensor._replace(name=prefix + tensor.name) for tensor in whole.tensors]) if prefix else whole
+    return (
+        whole.replace(tensors=[tensor._replace(name=prefix + tensor.name) for tensor in whole.tensors])
+        if prefix
+        else whole
+    )
 
 
 def _text(config: Config, prefix: str) -> Architecture:
@@ -97,7 +102,9 @@ def _text(config: Config, prefix: str) -> Architecture:
         facts["moe_intermediate_size"] = shape.moe.moe_intermediate_size
     architecture = assemble(config, shape, body, _caches(config, shape), prefix=prefix, **facts)
     mtp = mtp_layers(extra, hidden, shape.vocab_size, block, own_embedding=False)
-    return architecture.replace(tensors=[*architecture.tensors, *(tensor._replace(name=prefix + tensor.name) for tensor in mtp)])
+    return architecture.replace(
+        tensors=[*architecture.tensors, *(tensor._replace(name=prefix + tensor.name) for tensor in mtp)]
+    )
 
 
 def _kinds(config: Config, num_hidden_layers: int) -> list[str]:
@@ -112,11 +119,12 @@ def _kinds(config: Config, num_hidden_layers: int) -> list[str]:
 
 
 def _delta(config: Config, hidden_size: int) -> KimiDelta:
-    """Heads, width and kernel of the delta attention; an older `linear_attn_config` says them in its own words and wins."""
+    """Heads, width and kernel of the delta attention; an older `linear_attn_config` has its own words and wins."""
     older = config.sub("linear_attn_config", model_type="linear_attn_config")
     return KimiDelta(
         hidden_size,
-        older.optional_integer("num_heads", maximum=MAXIMUM_HEADS) or config.integer("linear_num_heads", maximum=MAXIMUM_HEADS),
+        older.optional_integer("num_heads", maximum=MAXIMUM_HEADS)
+        or config.integer("linear_num_heads", maximum=MAXIMUM_HEADS),
         older.optional_integer("head_dim") or config.integer("linear_head_dim"),
         kernel_size(older, "short_conv_kernel_size")
         if older.states("short_conv_kernel_size")
@@ -147,14 +155,16 @@ def _delta_attention(delta: KimiDelta, name: str, layers: tuple[int, ...]) -> li
 
 
 def _indexed_attention(shape: Glm5Next, layers: tuple[int, ...], owners: tuple[int, ...]) -> list[Tensor]:
-    """Latent attention; its indexer scores pools of index_kpool tokens, made with a gate and a bias per place in the pool."""
+    """Latent attention; its indexer scores pools of index_kpool tokens, made with a gate and a bias for each place."""
     name, width = f"{LAYER}.self_attn", shape.index.index_head_dim
     found = latent_attention(name, layers, shape.latent, bias=shape.attention_bias)
     if owners:
         found += indexer(f"{name}.indexer", owners, shape.hidden_size, shape.query_width, shape.index)
         ape = (shape.index_pool, width)
         found.append(Tensor(f"{name}.indexer.index_kpool_compress_ape", ape, "attention", owners, dtype="float32"))
-        found.append(Tensor(f"{name}.indexer.index_kpool_compress_gate", (width, shape.hidden_size), "attention", owners))
+        found.append(
+            Tensor(f"{name}.indexer.index_kpool_compress_gate", (width, shape.hidden_size), "attention", owners)
+        )
     return found
 
 
@@ -168,12 +178,14 @@ def _rest(shape: Glm5Next, layers: tuple[int, ...], sparse: tuple[int, ...]) -> 
 
 
 def _hyper_connections(shape: Glm5Next) -> list[Tensor]:
-    """(2 + hc_mult) x hc_mult mixing weights from hc_mult streams, before attention and before the MLP; the streams end in a plain mean."""
+    """(2 + hc_mult) x hc_mult mixing weights from hc_mult streams, before attention and MLP; a plain mean ends them."""
     mixes = (2 + shape.hc_mult) * shape.hc_mult
     found = []
     for part in ("attn", "ffn"):
         name = f"{LAYER}.hc_{part}"
-        found.append(Tensor(f"{name}_fn", (mixes, shape.hc_mult * shape.hidden_size), "other", shape.layers, dtype="float32"))
+        found.append(
+            Tensor(f"{name}_fn", (mixes, shape.hc_mult * shape.hidden_size), "other", shape.layers, dtype="float32")
+        )
         found.append(Tensor(f"{name}_base", (mixes,), "other", shape.layers, dtype="float32"))
         found.append(Tensor(f"{name}_scale", (3,), "other", shape.layers, dtype="float32"))
     return found
@@ -184,9 +196,7 @@ def _caches(config: Config, shape: Glm5Next) -> list[LayerCache]:
     owning = set(shape.owners)
     state = shape.delta.cache(state_dtypes(config))
     plain, owner = shape.latent.cache(), shape.latent.cache(shape.index.bytes_per_token, shape.index_pool)
-    return [
-        state if kind == LINEAR else owner if index in owning else plain for index, kind in enumerate(shape.kinds)
-    ]
+    return [state if kind == LINEAR else owner if index in owning else plain for index, kind in enumerate(shape.kinds)]
 
 
 def _vision(config: Config) -> list[Tensor]:
@@ -199,10 +209,13 @@ def _vision(config: Config) -> list[Tensor]:
     bias, out = config.boolean("attention_bias"), config.integer("out_hidden_size")
     frames = config.integer("temporal_patch_size", maximum=MAXIMUM_PATCH)
     merge = config.integer("spatial_merge_size", maximum=MAXIMUM_PATCH)
-    channels, inner = config.integer("in_channels", maximum=MAXIMUM_PATCH), config.integer("projection_intermediate_size")
+    channels, inner = (
+        config.integer("in_channels", maximum=MAXIMUM_PATCH),
+        config.integer("projection_intermediate_size"),
+    )
     side = config.integer("patch_size", maximum=MAXIMUM_PATCH)
     block = f"{prefix}.blocks.*"
-    found = [
+    return [
         Tensor(f"{prefix}.patch_embed.proj.weight", (width, channels, frames, side, side), "vision"),
         Tensor(f"{prefix}.patch_embed.proj.bias", (width,), "vision"),
         *norm(f"{block}.norm1", width, layers, component="vision"),
@@ -219,4 +232,3 @@ def _vision(config: Config) -> list[Tensor]:
         *norm(f"{prefix}.merger.post_projection_norm", out, bias=True, component="vision"),
         *gated_mlp(f"{prefix}.merger", (), out, inner, component="vision"),
     ]
-    return found

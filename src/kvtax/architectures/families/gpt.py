@@ -6,7 +6,7 @@ from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import MAXIMUM_LAYERS, Config, describe
 from kvtax.architectures.decoder import Shape
 from kvtax.architectures.layout import Layout, build_layout, square_head_dim
-from kvtax.architectures.tensors import Tensor
+from kvtax.architectures.tensors import COLUMN, HEADS, ROW, Tensor, linear, norm
 
 _GPT2 = Layout(
     root="transformer",
@@ -27,7 +27,13 @@ _GPT2 = Layout(
 )
 _SPLIT = ("q_proj", "k_proj", "v_proj")
 _GPTJ = _GPT2._replace(
-    norms=("ln_1",), qkv=_SPLIT, qkv_bias=False, o_proj="out_proj", o_bias=False, mlp=("fc_in", "fc_out"), head_bias=True
+    norms=("ln_1",),
+    qkv=_SPLIT,
+    qkv_bias=False,
+    o_proj="out_proj",
+    o_bias=False,
+    mlp=("fc_in", "fc_out"),
+    head_bias=True,
 )
 
 LAYOUTS: dict[str, Layout] = {
@@ -50,8 +56,6 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     Source: transformers 5.24.0 models/gpt2, gpt_bigcode, gpt_neo, gptj, codegen, openai.
     """
     kind = config.model_type
-    if config.boolean("add_cross_attention"):
-        config.unsupported("add_cross_attention", "cross-attention in a decoder alone is not understood")
     layout = LAYOUTS.get(kind, LAYOUTS["gpt2"])
     shape = Shape(config)
     shape.num_key_value_heads = shape.num_attention_heads
@@ -65,7 +69,8 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         width = None
     return build_layout(
         config, layout, prefix=prefix, shape=shape, intermediate_size=width or 4 * shape.hidden_size,
-        rotary_dim=_rotary_dim(config, shape), extra=lambda shape: _positions(config, shape),
+        rotary_dim=_rotary_dim(config, shape),
+        extra=lambda shape: [*_positions(config, shape), *_cross_attention(config, layout, shape)],
     )  # fmt: skip
 
 
@@ -74,6 +79,24 @@ def _positions(config: Config, shape: Shape) -> list[Tensor]:
     name = _POSITIONS.get(config.model_type, "" if config.model_type in ("gptj", "codegen") else "wpe")
     rows = config.integer("max_position_embeddings")
     return [Tensor(f"transformer.{name}.weight", (rows, shape.hidden_size), "embedding")] if name else []
+
+
+def _cross_attention(config: Config, layout: Layout, shape: Shape) -> list[Tensor]:
+    """What a decoder that reads an encoder has in every layer besides; its cross caches are the encoder-decoder's."""
+    if config.model_type not in ("gpt2", "gpt-sw3", "gpt_bigcode") or not config.boolean("add_cross_attention"):
+        return []
+    if shape.num_key_value_heads != shape.num_attention_heads:
+        config.unsupported("add_cross_attention", "cross-attention with multi_query is not understood")
+    width, heads, layers = shape.hidden_size, shape.num_attention_heads, shape.layers
+    prefix = "transformer.h.*.crossattention"
+    found = [
+        *linear(f"{prefix}.c_attn", 2 * width, width, "attention", layers, bias=True, shard=HEADS, heads=(0, heads)),
+        *linear(f"{prefix}.q_attn", width, width, "attention", layers, bias=True, shard=COLUMN),
+        *linear(f"{prefix}.c_proj", width, width, "attention", layers, bias=True, shard=ROW),
+    ]
+    if layout.transposed:
+        found = [tensor._replace(shape=tensor.shape[::-1]) for tensor in found]
+    return [*found, *norm("transformer.h.*.ln_cross_attn", width, layers, bias=True)]
 
 
 def _rotary_dim(config: Config, shape: Shape) -> int:

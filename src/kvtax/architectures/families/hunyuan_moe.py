@@ -53,11 +53,13 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
 
 
 def _numbers(config: Config, keys: tuple[str, ...], layers: int, default: int, *, minimum: int, maximum: int) -> list[int]:
-    """A number that is the same in every layer, or a list of one number per layer."""
+    """A number that is the same in every layer, or a list of (at least) one number per layer."""
     name, value = config.find(*keys, default=default)
     if isinstance(value, list):
-        found = config.integers(name, length=layers, minimum=minimum, maximum=maximum)
-        return found or []
+        found = config.integers(name, minimum=minimum, maximum=maximum) or []
+        if len(found) < layers:
+            config.fail(name, f"has {len(found)} items, but the model has {layers} layers")
+        return found[:layers]
     number = config.optional_integer(name, default=default, minimum=minimum, maximum=maximum)
     return [default if number is None else number] * layers
 

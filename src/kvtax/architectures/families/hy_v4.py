@@ -1,4 +1,4 @@
-"""Hunyuan 4: gated sparse latent attention with sinks and shared indexers, experts fused in one tensor, hyper-connections."""
+"""Hunyuan 4: gated sparse latent attention with sinks and shared indexers, fused experts, hyper-connections."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ class HunyuanV4(LatentDecoder):
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """Latent attention with an output gate and sinks, an indexer in every fourth layer or so, experts behind one dense layer.
+    """Latent attention with an output gate and sinks, an indexer in every fourth layer, experts behind a dense layer.
 
-    Source: transformers 5.24.0 models/hy_v4 (modeling, configuration) and conversion_mapping.py, which maps the file's names.
+    Source: transformers 5.24.0 models/hy_v4 (modeling, configuration) and conversion_mapping.py, which maps the file's
+    names; MTP layer: the model repository's model.safetensors.index.json.
     """
     shape = HunyuanV4(config)
     dense = tuple(layer for layer in shape.layers if layer not in set(shape.sparse))
@@ -79,11 +80,13 @@ def _owners(config: Config, num_hidden_layers: int) -> tuple[int, ...]:
 
 
 def _attention(shape: HunyuanV4, layer: str, layers: tuple[int, ...], owners: tuple[int, ...]) -> list[Tensor]:
-    """Latent attention, its output gate [heads x v_head_dim, hidden_size], a sink per head, the indexer and both norms of the layer."""
+    """Latent attention, its output gate [heads x v_head_dim, hidden_size], a sink per head, indexer and layer norms."""
     name, heads = f"{layer}.self_attn", shape.num_attention_heads
     return [
         *latent_attention(name, layers, shape.latent, bias=shape.attention_bias),
-        *linear(f"{name}.linear_gate", heads * shape.latent.v_head_dim, shape.hidden_size, "attention", layers, shard=COLUMN),
+        *linear(
+            f"{name}.linear_gate", heads * shape.latent.v_head_dim, shape.hidden_size, "attention", layers, shard=COLUMN
+        ),
         Tensor(f"{name}.learnable_sink_param", (heads,), "attention", layers, shard=COLUMN, dtype="float32"),
         *indexer(f"{name}.indexer", owners, shape.hidden_size, shape.query_width, shape.index),
         *norm(f"{layer}.input_layernorm", shape.hidden_size, layers),
@@ -96,15 +99,27 @@ def _experts(shape: HunyuanV4, layer: str, layers: tuple[int, ...]) -> list[Tens
     if not layers:
         return []
     name, hidden, moe = f"{layer}.mlp", shape.hidden_size, shape.moe
-    up_shape, down_shape = (moe.num_experts, 2 * moe.moe_intermediate_size, hidden), (moe.num_experts, hidden, moe.moe_intermediate_size)
+    up_shape, down_shape = (
+        (moe.num_experts, 2 * moe.moe_intermediate_size, hidden),
+        (moe.num_experts, hidden, moe.moe_intermediate_size),
+    )
     found = [
         Tensor(f"{name}.gate.weight", (moe.num_experts, hidden), "router", layers),
-        Tensor(f"{name}.gate.e_score_correction_bias", (moe.num_experts,), "router", layers, parameter=False, dtype="float32"),
+        Tensor(
+            f"{name}.gate.e_score_correction_bias",
+            (moe.num_experts,),
+            "router",
+            layers,
+            parameter=False,
+            dtype="float32",
+        ),
         Tensor(f"{name}.experts.gate_up_proj", up_shape, "routed_experts", layers, shard=EXPERT, linear=True),
         Tensor(f"{name}.experts.down_proj", down_shape, "routed_experts", layers, shard=EXPERT, linear=True),
     ]
     if moe.shared_intermediate_size:
-        found += gated_mlp(f"{name}.shared_experts", layers, hidden, moe.shared_intermediate_size, component="shared_experts")
+        found += gated_mlp(
+            f"{name}.shared_experts", layers, hidden, moe.shared_intermediate_size, component="shared_experts"
+        )
     return found
 
 
@@ -114,7 +129,9 @@ def _hyper_connections(shape: HunyuanV4, layer: str, layers: tuple[int, ...]) ->
     for part in ("hc_attn_layer", "hc_mlp_layer"):
         name = f"{layer}.{part}.hc_pre"
         mixes = 2 * shape.hc_mult
-        found.append(Tensor(f"{name}.hc_fn", (mixes, shape.hc_mult * shape.hidden_size), "other", layers, dtype="float32"))
+        found.append(
+            Tensor(f"{name}.hc_fn", (mixes, shape.hc_mult * shape.hidden_size), "other", layers, dtype="float32")
+        )
         found.append(Tensor(f"{name}.hc_base", (mixes,), "other", layers, dtype="float32"))
         found.append(Tensor(f"{name}.hc_scale", (2,), "other", layers, dtype="float32"))
     return found
@@ -123,14 +140,16 @@ def _hyper_connections(shape: HunyuanV4, layer: str, layers: tuple[int, ...]) ->
 def _hyper_head(shape: HunyuanV4) -> list[Tensor]:
     """What folds the streams into one behind the last layer."""
     return [
-        Tensor("model.hc_head.hc_head_fn", (shape.hc_mult, shape.hc_mult * shape.hidden_size), "other", dtype="float32"),
+        Tensor(
+            "model.hc_head.hc_head_fn", (shape.hc_mult, shape.hc_mult * shape.hidden_size), "other", dtype="float32"
+        ),
         Tensor("model.hc_head.hc_head_base", (shape.hc_mult,), "other", dtype="float32"),
         Tensor("model.hc_head.hc_head_scale", (1,), "other", dtype="float32"),
     ]
 
 
 def _mtp(config: Config, shape: HunyuanV4) -> list[Tensor]:
-    """MTP layers `model.mtp_layers.*`: a layer with experts and an indexer, without hyper-connections, behind norms and a projection."""
+    """MTP layers: a layer with experts and an indexer, without hyper-connections, behind norms and a projection."""
     count = mtp_count(config)
     if not count:
         return []

@@ -10,7 +10,7 @@ from kvtax.architectures.towers import siglip_vision, with_towers
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """A SigLIP tower without a pooling head, one linear layer without bias over scale_factor squared patches, a text model.
+    """A SigLIP tower without a head, one linear layer without bias over scale_factor squared patches, a text model.
 
     Source: transformers 5.24.0 models/idefics3/modeling_idefics3.py, models/smolvlm/modeling_smolvlm.py.
     """

@@ -21,15 +21,25 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     intermediate_size = config.integer("intermediate_size")
     attending = _every(config, shape.num_hidden_layers, "attn_layer_period", "attn_layer_offset")
     num_experts = config.integer("num_experts", maximum=MAXIMUM_EXPERTS)
-    sparse = _every(config, shape.num_hidden_layers, "expert_layer_period", "expert_layer_offset") if num_experts > 1 else ()
+    sparse = (
+        _every(config, shape.num_hidden_layers, "expert_layer_period", "expert_layer_offset") if num_experts > 1 else ()
+    )
     recurring = tuple(index for index in shape.layers if index not in set(attending))
     mixer = _mixer(config, hidden)
     layer = "model.layers.*"
     dense = tuple(index for index in shape.layers if index not in set(sparse))
-    body = [*norm(f"{layer}.input_layernorm", hidden, shape.layers), *norm(f"{layer}.pre_ff_layernorm", hidden, shape.layers)]
+    body = [
+        *norm(f"{layer}.input_layernorm", hidden, shape.layers),
+        *norm(f"{layer}.pre_ff_layernorm", hidden, shape.layers),
+    ]
     if attending:
         body += attention(
-            f"{layer}.self_attn", attending, hidden, shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
+            f"{layer}.self_attn",
+            attending,
+            hidden,
+            shape.num_attention_heads,
+            shape.num_key_value_heads,
+            shape.head_dim,
         )
     if recurring:
         body += mixer.tensors(f"{layer}.mamba", recurring)

@@ -13,9 +13,10 @@ _TEXT_TYPES = {"": "deepseek_v3", "kimi_k2": "deepseek_v3"}
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """MoonViT, a merger of merge_kernel_size patches with two linear layers, a text model of DeepSeek V3's or Kimi Linear's shape.
+    """MoonViT, a merger of merge_kernel_size patches, a text model of DeepSeek V3's or Kimi Linear's shape.
 
-    Source: transformers 5.24.0 models/kimi_k25/modeling_kimi_k25.py; repository files modeling_kimi_vl.py, modeling_kimi_k3.py.
+    Source: transformers 5.24.0 models/kimi_k25/modeling_kimi_k25.py; repository files modeling_kimi_vl.py and
+    modeling_kimi_k3.py.
     """
     from kvtax.architectures.registry import build as build_any
 
@@ -57,7 +58,7 @@ def _projection_width(config: Config, vision: Config) -> int:
 
 def _k3_tower(config: Config, prefix: str, hidden_size: int) -> list[Tensor]:
     """The second MoonViT and its merger, which has its norm behind the linear layers."""
-    vision = config.sub("vision_config").retyped("kimi_k3_vision")
+    vision = config.sub("vision_config")
     kind = vision.string("mm_projector_type", default="patchmergerv2")
     if kind != "patchmergerv2":
         vision.unsupported("mm_projector_type", f"projector {describe(kind)} is not understood")

@@ -45,9 +45,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         body += norm(f"{layer}.{name}", shape.hidden_size, shape.layers)
     window = config.optional_integer("sliding_window") if config.model_type == "lfm3" else None
     attended = [kind for kind in kinds if kind != "conv"]
-    kept = iter(
-        attention_caches(config, attended, shape.num_key_value_heads, shape.head_dim, sliding_window=window)
-    )
+    kept = iter(attention_caches(config, attended, shape.num_key_value_heads, shape.head_dim, sliding_window=window))
     recurrent = mixer.cache(state_dtypes(config))
     caches: list[LayerCache] = [recurrent if kind == "conv" else next(kept) for kind in kinds]
     return assemble(
@@ -85,7 +83,9 @@ def _attention(config: Config, shape: Shape, prefix: str, layers: tuple[int, ...
         norm_names=("q_norm", "k_norm") if newer else ("q_layernorm", "k_layernorm"),
     )  # fmt: skip
     if newer and config.boolean("use_attention_gate", default=True):
-        found += linear(f"{prefix}.gate_proj", shape.num_attention_heads, shape.hidden_size, "attention", layers, shard=COLUMN)
+        found += linear(
+            f"{prefix}.gate_proj", shape.num_attention_heads, shape.hidden_size, "attention", layers, shard=COLUMN
+        )
     return found
 
 
@@ -93,7 +93,8 @@ def _feed_forward(config: Config, shape: Shape, prefix: str) -> tuple[list[Tenso
     """Dense MLPs, and behind num_dense_layers of them routed experts in the MoE class."""
     width = _intermediate_size(config)
     facts = {"intermediate_size": width}
-    dense, sparse = shape.layers, ()
+    dense: tuple[int, ...] = shape.layers
+    sparse: tuple[int, ...] = ()
     if config.model_type == "lfm2_moe":
         count = config.integer("num_dense_layers", minimum=0, maximum=MAXIMUM_LAYERS)
         dense, sparse = shape.layers[:count], shape.layers[count:]

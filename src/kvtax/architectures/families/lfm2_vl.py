@@ -11,14 +11,18 @@ from kvtax.architectures.towers_vit import any_vision_tower
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """A tower, a projector with a layer norm where projector_use_layernorm says so, a text model; tie_embedding goes before tie_word_embeddings.
+    """A tower, a projector with or without a norm (projector_use_layernorm), a text model.
+
+    tie_embedding goes before tie_word_embeddings.
 
     Source: transformers 5.24.0 models/lfm2_vl/modeling_lfm2_vl.py.
     """
     from kvtax.architectures.registry import build as build_any
 
     tied = config.boolean("tie_embedding", default=config.boolean("tie_word_embeddings", default=True))
-    text = nested(build_any(config.sub("text_config").retyped(tie_word_embeddings=tied)), f"{prefix}model.language_model.")
+    text = nested(
+        build_any(config.sub("text_config").retyped(tie_word_embeddings=tied)), f"{prefix}model.language_model."
+    )
     vision = config.sub("vision_config")
     merged = vision.integer("hidden_size") * config.integer("downsample_factor", maximum=1024) ** 2
     inner = config.integer("projector_hidden_size")

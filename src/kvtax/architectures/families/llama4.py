@@ -142,7 +142,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     """
     if config.model_type == "llama4_text":
         return _text(config, prefix)
-    text = build_text(config, prefix=f"{prefix}language_model.")
+    # the text model is a whole one inside, so that its own config decides on the head
+    tied = config.sub("text_config").boolean("tie_word_embeddings")
+    text = build_text(config, prefix=f"{prefix}language_model.", tied=tied)
     vision = config.sub("vision_config")
     tensors = _vision(vision, f"{prefix}vision_model.")
     tensors += linear(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import Config
 from kvtax.architectures.decoder import Shape
-from kvtax.architectures.layout import Layout, build_layout
+from kvtax.architectures.layout import Layout, build_layout, square_head_dim
 from kvtax.architectures.tensors import Tensor, linear, norm
 from kvtax.architectures.windows import every_nth, exaone4, first_of_four, smollm3, uniform
 
@@ -24,10 +25,12 @@ LAYOUTS: dict[str, Layout] = {
     "cohere": _COHERE,
     "cohere2": _COHERE._replace(windows=every_nth(4, "sliding_window_pattern")),
     "starcoder2": Layout(
-        windows=uniform, norm_bias=True, qkv_bias="use_bias", o_bias="use_bias", mlp=("c_fc", "c_proj"), mlp_bias="use_bias"
+        windows=uniform, norm_bias=True, qkv_bias="use_bias", o_bias="use_bias", mlp=("c_fc", "c_proj"),
+        mlp_bias="use_bias",
     ),
     "stablelm": Layout(
-        norm_bias=True, qkv_bias="use_qkv_bias", any_head_dim=False, rotary=0.25, qk_norm_names=("q_layernorm", "k_layernorm")
+        norm_bias=True, qkv_bias="use_qkv_bias", any_head_dim=False, rotary=0.25,
+        qk_norm_names=("q_layernorm", "k_layernorm"),
     ),
     # norms without weights, before every block and at the end
     "olmo": Layout(norms=(), final_norm="", qkv_bias="attention_bias", o_bias="attention_bias"),
@@ -51,7 +54,8 @@ LAYOUTS: dict[str, Layout] = {
     "helium": _BIASED._replace(o_bias=False, square_o=True),
     "ernie4_5": Layout(qkv_bias="use_bias", o_bias="use_bias", mlp_bias="use_bias"),
     "hunyuan_v1_dense": Layout(
-        qkv_bias="attention_bias", o_bias="attention_bias", qk_norm="head", qk_norm_names=("query_layernorm", "key_layernorm")
+        qkv_bias="attention_bias", o_bias="attention_bias", qk_norm="head",
+        qk_norm_names=("query_layernorm", "key_layernorm"),
     ),
     "nemotron": _BIASED._replace(mlp=_UP_DOWN, norm_bias=True, rotary=0.5),
     "cwm": Layout(windows=first_of_four, mlp_bias="mlp_bias"),
@@ -62,7 +66,7 @@ LAYOUTS: dict[str, Layout] = {
     "bitnet": Layout(qkv_bias="attention_bias", o_bias="attention_bias"),
     "doge": _BIASED._replace(windows=uniform, qk_norm="head"),
     "baichuan": Layout(qkv=("W_pack",), any_head_dim=False),
-    "minicpm": Layout(qkv_bias="attention_bias", o_bias="attention_bias"),
+    "minicpm": Layout(qkv_bias="attention_bias", o_bias="attention_bias", any_head_dim=False),
     "orion": Layout(norm_bias=True, any_head_dim=False),
     "xverse": Layout(any_head_dim=False),
 }  # fmt: skip
@@ -74,7 +78,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     Source: transformers 5.24.0 models/<model type>/modeling_<model type>.py; for baichuan, minicpm, orion and xverse
     modeling_<model type>.py of the model's own repository.
     """
-    facts = {}
+    facts: dict[str, Any] = {}
     kind = config.model_type
     if kind == "doge" and config.boolean("is_moe"):
         facts = {
@@ -84,6 +88,10 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     if kind in ("baichuan", "minicpm", "xverse") and config.states("num_experts"):
         config.unsupported("num_experts", "routed experts are not understood in this family")
     layout = _adapted(config, LAYOUTS[kind])
+    if kind == "baichuan":
+        shape = Shape(config)
+        shape.num_key_value_heads, shape.head_dim = shape.num_attention_heads, square_head_dim(shape)
+        return build_layout(config, layout, prefix=prefix, shape=shape)
     return build_layout(config, layout, prefix=prefix, extra=lambda shape: _extra(config, shape), **facts)
 
 
@@ -128,7 +136,7 @@ def _extra(config: Config, shape: Shape) -> list[Tensor]:
 
 
 def _doge(config: Config, shape: Shape) -> list[Tensor]:
-    """Doge's dynamic mask, its residual scales and, in its MoE form, experts of one row each behind a product-key router."""
+    """Doge's dynamic mask, its residual scales and, in its MoE form, experts of one row each behind a key router."""
     layer, layers, hidden_size = "model.layers.*", shape.layers, shape.hidden_size
     kv_heads = shape.num_key_value_heads
     found = [

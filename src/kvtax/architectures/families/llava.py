@@ -23,11 +23,11 @@ _FLAT_TEXT = {
     "llava_qwen": "qwen2",
 }
 _NEWLINE = ("llava_next", "llava_next_video", "llava_onevision")
-_FORWARD = ("llava", "llava_onevision")
+_FORWARD = ("llava", "llava_next_video", "llava_onevision")
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """A tower, a projector and a text model; LLaVA-NeXT and OneVision keep one more vector, for the end of an image row.
+    """A tower, a projector and a text model; LLaVA-NeXT and OneVision keep a vector for the end of an image row.
 
     Source: transformers 5.24.0 models/llava, llava_next, llava_next_video, llava_onevision, aya_vision.
     """
@@ -44,7 +44,10 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         added += _aya_projector(config, name, width, hidden_size)
     else:
         added += projector(
-            name, width * _feature_layers(config), hidden_size, bias=config.boolean("multimodal_projector_bias", default=True)
+            name,
+            width * _feature_layers(config),
+            hidden_size,
+            bias=config.boolean("multimodal_projector_bias", default=True),
         )
     if config.model_type in _NEWLINE:
         added.append(Tensor(f"{prefix}image_newline", (hidden_size,), "vision"))
@@ -75,7 +78,7 @@ def _aya_projector(config: Config, name: str, width: int, hidden_size: int) -> l
 
 
 def _flat(config: Config, prefix: str) -> Architecture:
-    """The layout of the first code base: text keys at the top, the tower only named, so that its weights cannot be counted.
+    """The layout of the first code base: text keys at the top, the tower only named, so its weights cannot be counted.
 
     Source: repository files llava/model/llava_arch.py, multimodal_projector/builder.py of haotian-liu/LLaVA.
     """
@@ -83,7 +86,9 @@ def _flat(config: Config, prefix: str) -> Architecture:
 
     kind = _FLAT_TEXT.get(config.architecture) or _FLAT_TEXT.get(config.model_type)
     if kind is None or (config.architecture and config.architecture not in _FLAT_TEXT):
-        config.unsupported("architectures", f"{describe(config.architecture)} in LLaVA's first layout is not understood")
+        config.unsupported(
+            "architectures", f"{describe(config.architecture)} in LLaVA's first layout is not understood"
+        )
     flat = config.retyped(kind)
     text = build_any(flat.retyped(kind, tie_word_embeddings=outer_tied(flat, flat)), prefix=prefix)
     tower = config.string("mm_vision_tower", "vision_tower")

@@ -1,4 +1,4 @@
-"""LongCat Flash: two latent attentions and two dense MLPs a layer, with experts beside them, some of which compute nothing."""
+"""LongCat Flash: two latent attentions and two dense MLPs a layer, and experts, some of which compute nothing."""
 
 from __future__ import annotations
 
@@ -26,9 +26,12 @@ class LongCat(LatentDecoder):
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """Two latent attentions and two gated MLPs a block, routed experts on a shortcut; zero experts have a place in the router alone.
+    """Two latent attentions and two gated MLPs a block, routed experts on a shortcut.
 
-    Source: transformers 5.24.0 models/longcat_flash (modeling, configuration); MTP: the model repository's model.safetensors.index.json.
+    Zero experts have a place in the router and no weights: transformers allocates gate and up projections for them too,
+    which the checkpoint does not have.
+    Source: transformers 5.24.0 models/longcat_flash (modeling, configuration); MTP: the model repository's
+    model.safetensors.index.json.
     """
     shape = LongCat(config)
     hidden = shape.hidden_size
@@ -52,9 +55,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         body += gated_mlp(f"{layer}.mlp.experts.*", blocks, hidden, width, component="routed_experts", per_layer=routed)
     body += _mtp(config, shape, dense_width, bias)
     return assemble(
-        config, shape, body, latent_caches(shape.latent, shape.num_hidden_layers), prefix=prefix, intermediate_size=dense_width,
-        num_experts=routed, num_experts_per_tok=min(used, routed), moe_intermediate_size=width,
-        rotary_dim=shape.latent.qk_rope_head_dim,
+        config, shape, body, latent_caches(shape.latent, shape.num_hidden_layers), prefix=prefix,
+        intermediate_size=dense_width, num_experts=routed, num_experts_per_tok=min(used, routed),
+        moe_intermediate_size=width, rotary_dim=shape.latent.qk_rope_head_dim,
     )  # fmt: skip
 
 
@@ -70,7 +73,7 @@ def _router(name: str, layers: tuple[int, ...], experts: int, hidden_size: int, 
 
 
 def _mtp(config: Config, shape: LongCat, dense_width: int, bias: bool) -> list[Tensor]:
-    """`model.mtp`: layers of one attention and one dense MLP behind norms and a projection of two streams; published files have one."""
+    """`model.mtp`: layers of one attention and one dense MLP behind norms and a projection; files have one."""
     count = config.optional_integer("num_nextn_predict_layers", default=1, minimum=0, maximum=MAXIMUM_LAYERS)
     layers = tuple(range(count or 0))
     if not layers:

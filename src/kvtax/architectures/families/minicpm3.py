@@ -19,10 +19,14 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     layer = "model.layers.*"
     body = [
         *latent_attention(f"{layer}.self_attn", shape.layers, shape.latent, bias=config.boolean("attention_bias")),
-        *dense_block(f"{layer}.mlp", shape.layers, shape.hidden_size, intermediate_size, bias=config.boolean("mlp_bias")),
+        *dense_block(
+            f"{layer}.mlp", shape.layers, shape.hidden_size, intermediate_size, bias=config.boolean("mlp_bias")
+        ),
         *norm(f"{layer}.input_layernorm", shape.hidden_size, shape.layers),
         *norm(f"{layer}.post_attention_layernorm", shape.hidden_size, shape.layers),
     ]
     caches = latent_caches(shape.latent, shape.num_hidden_layers)
     rotary_dim = shape.latent.qk_rope_head_dim
-    return assemble(config, shape, body, caches, prefix=prefix, intermediate_size=intermediate_size, rotary_dim=rotary_dim)
+    return assemble(
+        config, shape, body, caches, prefix=prefix, intermediate_size=intermediate_size, rotary_dim=rotary_dim
+    )

@@ -1,4 +1,4 @@
-"""MiniMax-M3: block-sparse attention with an index branch, experts beside a shared one, and a vision tower."""
+"""MiniMax-M3 (text): block-sparse attention with an index branch, experts beside a shared one."""
 
 from __future__ import annotations
 
@@ -11,35 +11,15 @@ from kvtax.architectures.decoder import Shape, assemble, experts, layers_where
 from kvtax.architectures.latent import dense_block
 from kvtax.architectures.mixture import LAYER, block, flags, others, routed, shared_mlp, stated_sparse
 from kvtax.architectures.tensors import REPLICATED, Tensor, linear, norm
-from kvtax.architectures.towers import (
-    encoder_layers,
-    hidden_and_heads,
-    projector,
-    tied_embeddings,
-    with_towers,
-)
 
 SPARSE = "minimax_m3_sparse"
-TEXT_TYPE = "minimax_m3_vl_text"
-VISION_TYPE = "minimax_m3_vl_vision"
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """The text model by itself (flat layout), or in `text_config` beside a vision tower.
+    """Grouped-query attention with norms of query and key, an index branch in sparse layers, dense MLPs or experts.
 
     Source: transformers 5.24.0 models/minimax_m3_vl/modeling_minimax_m3_vl.py, conversion_mapping.py.
     """
-    if config.model_type != "minimax_m3_vl":
-        return build_text(config, prefix=prefix)
-    tied = tied_embeddings(config, either=True)
-    text = build_text(
-        config.sub("text_config").retyped(TEXT_TYPE, tie_word_embeddings=tied), prefix=f"{prefix}language_model."
-    )
-    return with_towers(config, text, _vision(config, text.hidden_size, prefix))
-
-
-def build_text(config: Config, *, prefix: str = "") -> Architecture:
-    """Grouped-query attention with norms of query and key, an index branch in sparse layers, dense MLPs or experts."""
     shape = Shape(config)
     legacy = _legacy(config)
     indexed = _indexed_layers(config, shape, legacy)
@@ -108,22 +88,3 @@ def _caches(shape: Shape, indexed: tuple[int, ...], index_head_dim: int) -> list
     plain = FullAttention(shape.num_key_value_heads, shape.head_dim, shape.head_dim)
     known = frozenset(indexed)
     return [plain._replace(index_bytes=2 * index_head_dim) if index in known else plain for index in shape.layers]
-
-
-def _vision(config: Config, hidden_size: int, prefix: str) -> list[Tensor]:
-    """The vision tower, its projector and the MLP that merges patches."""
-    vision = config.sub("vision_config").retyped(VISION_TYPE)
-    width, heads = hidden_and_heads(vision)
-    patch, frames = vision.integer("patch_size", maximum=4096), vision.integer("temporal_patch_size", maximum=4096)
-    channels, merge = vision.integer("num_channels", maximum=4096), vision.integer("spatial_merge_size", maximum=4096)
-    inner = config.integer("projector_hidden_size")
-    tower = f"{prefix}vision_tower.vision_model"
-    return [
-        Tensor(f"{tower}.embeddings.patch_embedding.weight", (width, channels, frames, patch, patch), "vision"),
-        *norm(f"{tower}.pre_layrnorm", width, bias=True, component="vision"),
-        *encoder_layers(
-            f"{tower}.encoder.layers", vision.integer("num_hidden_layers"), width, heads, vision.integer("intermediate_size")
-        ),
-        *projector(f"{prefix}multi_modal_projector", width, inner, hidden_size),
-        *projector(f"{prefix}patch_merge_mlp", hidden_size * merge * merge, inner, hidden_size),
-    ]

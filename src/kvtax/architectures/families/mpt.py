@@ -50,7 +50,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     elif kind != "multihead_attention":
         attention.unsupported("attn_type", f"attention {describe(kind)} is not understood")
     width = shape.hidden_size * config.integer("expansion_ratio", default=4, maximum=4096)
-    learned = config.boolean("learned_pos_emb", default=True) and not (attention.boolean("alibi") or attention.boolean("rope"))
+    # positions are learned unless alibi or rope is stated: the class default here is that of the other class
+    computed = any(attention.states(key) and attention.boolean(key) for key in ("alibi", "rope"))
+    learned = config.boolean("learned_pos_emb", default=True) and not computed
     return build_layout(
         config, layout, prefix=prefix, shape=shape, intermediate_size=width,
         extra=lambda shape: _positions(config, shape) if learned else [],

@@ -91,7 +91,9 @@ def _text(config: Config, prefix: str) -> Architecture:
     kinds = _layer_kinds(config, shape.num_hidden_layers)
     window = config.optional_integer("sliding_window")
     caches = attention_caches(config, kinds, shape.num_key_value_heads, shape.head_dim, sliding_window=window)
-    return assemble(config, shape, [*body, *found], caches, prefix=prefix, **facts)
+    # the text class that stands alone has no head
+    head = config.parent is not None or bool(config.architecture)
+    return assemble(config, shape, [*body, *found], caches, prefix=prefix, head=head, **facts)
 
 
 def _vision(config: Config, prefix: str) -> list[Tensor]:

@@ -28,7 +28,7 @@ class _Layers(Shape):
         self.head_dim = width or config.head_dim(self.hidden_size, self.num_attention_heads)
         self.vocab_size = config.integer("vocab_size")
         self.layers = tuple(range(self.num_hidden_layers))
-        self.tied = config.tie_word_embeddings()
+        self.tied = False  # the class ties nothing, whatever tie_word_embeddings says
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
@@ -65,7 +65,9 @@ def _layer_list(config: Config) -> list[str]:
     stated = config.optional_list("layers_block_type", "layer_types")
     if stated is not None:
         if not 1 <= len(stated) <= MAXIMUM_LAYERS:
-            config.fail("layers_block_type", f"has {len(stated)} items; between 1 and {MAXIMUM_LAYERS} layers are possible")
+            config.fail(
+                "layers_block_type", f"has {len(stated)} items; between 1 and {MAXIMUM_LAYERS} layers are possible"
+            )
         return layer_kinds(config, len(stated), _KINDS) or []
     if config.states("hybrid_override_pattern"):
         return _pattern(config, "hybrid_override_pattern")
@@ -137,14 +139,26 @@ def _experts(config: Config, hidden: int, mixer: str, layers: tuple[int, ...], b
     num_experts, width = _num_experts(config), config.integer("moe_intermediate_size")
     latent = config.optional_integer("moe_latent_size")
     names = ("up_proj", "down_proj")
-    shared = config.optional_integer("moe_shared_expert_intermediate_size", minimum=0) or config.integer("intermediate_size")
+    shared = config.optional_integer("moe_shared_expert_intermediate_size", minimum=0) or config.integer(
+        "intermediate_size"
+    )
     body = [
         Tensor(f"{mixer}.gate.weight", (num_experts, hidden), "router", layers),
-        Tensor(f"{mixer}.gate.e_score_correction_bias", (num_experts,), "router", layers, parameter=False, dtype="float32"),
-        *plain_mlp(
-            f"{mixer}.experts.*", layers, latent or hidden, width, component="routed_experts", names=names, per_layer=num_experts
+        Tensor(
+            f"{mixer}.gate.e_score_correction_bias", (num_experts,), "router", layers, parameter=False, dtype="float32"
         ),
-        *plain_mlp(f"{mixer}.shared_experts", layers, hidden, shared, bias=bias, component="shared_experts", names=names),
+        *plain_mlp(
+            f"{mixer}.experts.*",
+            layers,
+            latent or hidden,
+            width,
+            component="routed_experts",
+            names=names,
+            per_layer=num_experts,
+        ),
+        *plain_mlp(
+            f"{mixer}.shared_experts", layers, hidden, shared, bias=bias, component="shared_experts", names=names
+        ),
     ]
     if latent:
         body += linear(f"{mixer}.fc1_latent_proj", latent, hidden, "mlp", layers, bias=bias)

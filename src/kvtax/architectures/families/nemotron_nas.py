@@ -15,9 +15,10 @@ _LAYER = "model.layers.*"
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """`block_configs` says of every layer how many query heads share a key/value head and how wide the MLP is, or that it has none.
+    """`block_configs` says of every layer how many query heads share a key/value head and how wide the MLP is, if any.
 
-    Source: modeling_decilm.py of nvidia/Llama-3_3-Nemotron-Super-49B-v1; vllm 0.33.0 model_executor/models/nemotron_nas.py.
+    Source: modeling_decilm.py of nvidia/Llama-3_3-Nemotron-Super-49B-v1, vllm 0.33.0
+    model_executor/models/nemotron_nas.py.
     """
     shape = _shape(config)
     blocks = config.optional_list("block_configs", length=shape.num_hidden_layers)
@@ -70,8 +71,8 @@ def _body(
     body: list[Tensor] = []
     for kv_heads, layers in groups.items():
         body += attention(
-            f"{_LAYER}.self_attn", tuple(layers), shape.hidden_size, shape.num_attention_heads, kv_heads, shape.head_dim,
-            qkv_bias=attention_bias, o_bias=attention_bias,
+            f"{_LAYER}.self_attn", tuple(layers), shape.hidden_size, shape.num_attention_heads, kv_heads,
+            shape.head_dim, qkv_bias=attention_bias, o_bias=attention_bias,
         )  # fmt: skip
     for width, layers in widths.items():
         body += gated_mlp(f"{_LAYER}.mlp", tuple(layers), shape.hidden_size, width, bias=mlp_bias)

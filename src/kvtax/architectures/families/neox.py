@@ -25,11 +25,12 @@ LAYOUTS: dict[str, Layout] = {
         qkv_bias="attention_bias", o_bias="attention_bias", rotary=0.25,
     ),
     "gpt_neox_japanese": _FUSED._replace(
-        root="gpt_neox_japanese", embed="embed_in", final_norm="final_layer_norm", head="embed_out", attention="attention",
-        qkv_bias=False, o_bias=False, mlp_bias=False,
+        root="gpt_neox_japanese", embed="embed_in", final_norm="final_layer_norm", head="embed_out",
+        attention="attention", qkv_bias=False, o_bias=False, mlp_bias=False,
     ),
     "bloom": _FUSED._replace(
-        root="transformer", layers="h", embed="word_embeddings", final_norm="ln_f", attention="self_attention", rotary=0.0
+        root="transformer", layers="h", embed="word_embeddings", final_norm="ln_f", attention="self_attention",
+        rotary=0.0,
     ),
     "persimmon": _FUSED._replace(
         final_norm="final_layernorm", qk_norm_names=("q_layernorm", "k_layernorm"), qk_norm_bias=True, rotary=0.5

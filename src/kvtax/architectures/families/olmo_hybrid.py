@@ -18,7 +18,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     shape = Shape(config)
     hidden = shape.hidden_size
     intermediate_size = config.integer("intermediate_size")
-    kinds = layer_kinds(config, shape.num_hidden_layers, ("full_attention", "linear_attention")) or _default_kinds(shape)
+    kinds = layer_kinds(config, shape.num_hidden_layers, ("full_attention", "linear_attention")) or _default_kinds(
+        shape
+    )
     recurring, attending = layers_where(kinds, "linear_attention"), layers_where(kinds, "full_attention")
     delta = _mixer(config, shape)
     layer, bias = "model.layers.*", config.boolean("attention_bias")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import Config
-from kvtax.architectures.decoder import Shape
+from kvtax.architectures.decoder import Shape, attention
 from kvtax.architectures.layout import Layout, build_layout, square_head_dim
 from kvtax.architectures.tensors import Tensor, linear, norm
 
@@ -37,8 +37,6 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     Source: transformers 5.24.0 models/opt, xglm, biogpt.
     """
     kind = config.model_type
-    if config.boolean("add_cross_attention"):
-        config.unsupported("add_cross_attention", "cross-attention in a decoder alone is not understood")
     layout = LAYOUTS[kind]
     shape = Shape(config)
     shape.num_key_value_heads = shape.num_attention_heads
@@ -48,7 +46,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         return _opt(config, layout, shape, width, prefix)
     return build_layout(
         config, layout, prefix=prefix, shape=shape, intermediate_size=width,
-        extra=lambda shape: _positions(config, "biogpt", shape.hidden_size) if kind == "biogpt" else [],
+        extra=lambda shape: (
+            _positions(config, "biogpt", shape.hidden_size) if kind == "biogpt" else _cross_attention(config, shape)
+        ),
     )  # fmt: skip
 
 
@@ -58,13 +58,31 @@ def _positions(config: Config, root: str, hidden_size: int) -> list[Tensor]:
     return [Tensor(f"{root}.embed_positions.weight", (rows, hidden_size), "embedding")]
 
 
+def _cross_attention(config: Config, shape: Shape) -> list[Tensor]:
+    """XGLM's attention to the output of an encoder: its caches are the encoder-decoder's business."""
+    if not config.boolean("add_cross_attention"):
+        return []
+    heads = shape.num_attention_heads
+    return [
+        *attention(
+            "model.layers.*.encoder_attn", shape.layers, shape.hidden_size, heads, heads, shape.head_dim,
+            qkv_bias=True, o_bias=True, names=("q_proj", "k_proj", "v_proj", "out_proj"),
+        ),
+        *norm("model.layers.*.encoder_attn_layer_norm", shape.hidden_size, shape.layers, bias=True),
+    ]  # fmt: skip
+
+
 def _opt(config: Config, layout: Layout, shape: Shape, width: int, prefix: str) -> Architecture:
     """The embedding and the head have word_embed_proj_dim columns, with a projection in and out where that differs."""
     hidden_size = shape.hidden_size
     narrow = config.optional_integer("word_embed_proj_dim") or hidden_size
     affine = config.boolean("layer_norm_elementwise_affine", default=True)
     final = []
-    if affine and config.boolean("do_layer_norm_before", default=True) and not config.boolean("_remove_final_layer_norm"):
+    if (
+        affine
+        and config.boolean("do_layer_norm_before", default=True)
+        and not config.boolean("_remove_final_layer_norm")
+    ):
         final = norm("model.decoder.final_layer_norm", hidden_size, bias=True)
     if not affine:
         layout = layout._replace(norms=())

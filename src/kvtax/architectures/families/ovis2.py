@@ -18,7 +18,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     """
     from kvtax.architectures.registry import build as build_any
 
-    text = nested(build_any(config.sub("text_config").retyped(tie_word_embeddings=True)), f"{prefix}model.language_model.")
+    text = nested(
+        build_any(config.sub("text_config").retyped(tie_word_embeddings=True)), f"{prefix}model.language_model."
+    )
     vision = config.sub("vision_config").retyped("ovis2_vision")
     table = (vision.integer("vocab_size"), config.integer("hidden_size"))
     added = [

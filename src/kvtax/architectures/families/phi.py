@@ -37,11 +37,12 @@ _PHI3_SMALL = Layout(
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """phi: biases everywhere and one LayerNorm a layer; phi3: Llama with fused projections and one window for all layers.
+    """Biases everywhere and one LayerNorm a layer (phi), or Llama with fused projections and one window (phi3).
 
     Phi-3-small's block-sparse layers keep every token: the blocks that a query may look at move with it.
 
-    Source: transformers 5.24.0 models/phi, phi3; for phi3small modeling_phi3_small.py of microsoft/Phi-3-small-8k-instruct.
+    Source: transformers 5.24.0 models/phi, phi3; for phi3small modeling_phi3_small.py of
+    microsoft/Phi-3-small-8k-instruct.
     """
     if config.model_type == "phi3small":
         width = _phi3_small_width(config)

@@ -32,7 +32,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     layer = _object(config, "embd_layer")
     if layer.string("embedding_cls", default="image") != "image":
         config.unsupported("embd_layer", f"embedding_cls {describe(layer.get('embedding_cls'))} is not understood")
-    return with_towers(config, text, _image_embedding(config, layer, f"{prefix}model.vision_embed_tokens.", text.hidden_size))
+    return with_towers(
+        config, text, _image_embedding(config, layer, f"{prefix}model.vision_embed_tokens.", text.hidden_size)
+    )
 
 
 def _object(config: Config, key: str) -> Config:

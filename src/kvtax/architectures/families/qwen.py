@@ -26,10 +26,10 @@ _QWEN1 = Layout(
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """Grouped-query attention with biases on query, key and value (Qwen 2) or norms on query and key (Qwen 3), gated MLP.
+    """Grouped-query attention with biases on query, key and value (Qwen 2) or norms on query and key (Qwen 3).
 
-    Source: transformers 5.24.0 models/qwen2, qwen3; for qwen modeling_qwen.py of Qwen/Qwen-7B; for mimo modeling_mimo.py
-    of XiaomiMiMo/MiMo-7B-Base and vllm 0.33.0 model_executor/models/mimo_mtp.py.
+    Source: transformers 5.24.0 models/qwen2, qwen3; for qwen modeling_qwen.py of Qwen/Qwen-7B; for mimo
+    modeling_mimo.py of XiaomiMiMo/MiMo-7B-Base and vllm 0.33.0 model_executor/models/mimo_mtp.py.
     """
     kind = config.model_type
     if kind == "qwen":

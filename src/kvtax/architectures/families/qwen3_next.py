@@ -147,7 +147,9 @@ def _rotary_dim(config: Config, head_dim: int) -> int:
 def _mtp(config: Config, shape: Shape) -> list[Tensor]:
     """The layers that predict further tokens, which no key of Qwen3-Next's config counts: full attention and an MLP each."""
     default = 1 if config.model_type == "qwen3_next" else 0
-    count = config.optional_integer("mtp_num_hidden_layers", "num_nextn_predict_layers", default=default, minimum=0, maximum=64)
+    count = config.optional_integer(
+        "mtp_num_hidden_layers", "num_nextn_predict_layers", default=default, minimum=0, maximum=64
+    )
     if not count:
         return []
     layers, hidden, layer = tuple(range(count)), shape.hidden_size, "mtp.layers.*"

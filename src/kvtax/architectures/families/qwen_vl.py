@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import MAXIMUM_EXPERTS, Config
 from kvtax.architectures.decoder import Shape, assemble, attention, attention_caches, experts, gated_mlp
 from kvtax.architectures.multimodal import outer_tied, text_model
-from kvtax.architectures.tensors import Tensor, norm
+from kvtax.architectures.tensors import Tensor, norm, prefixed
 from kvtax.architectures.towers import with_towers
 from kvtax.architectures.towers_qwen import qwen2_5_vl_tower, qwen2_vl_tower, qwen3_vl_tower
 
-_TEXT_TYPES = ("qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text")
+_TEXT_TYPES = (
+    "qwen2_vl_text",
+    "qwen2_5_vl_text",
+    "qwen2_5_omni_text",
+    "qwen3_vl_text",
+    "qwen3_vl_moe_text",
+    "qwen3_omni_moe_text",
+)
 _FLAT = ("qwen2_vl", "qwen2_5_vl")
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """A vision tower with a merger, and a decoder; the first two generations keep the text keys at the top level of the file.
+    """A vision tower with a merger, and a decoder; the first two generations keep the text keys at the top level.
 
     Source: transformers 5.24.0 models/qwen2_vl, qwen2_5_vl, qwen3_vl, qwen3_vl_moe, qwen3_5, qwen3_5_moe.
     """
@@ -33,7 +42,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         architecture = text_model(config, model_type=f"{kind}_text")
         tower = qwen3_vl_tower(vision, deepstack=kind.startswith("qwen3_vl"))
     whole = with_towers(config, architecture, tower)
-    return whole.replace(tensors=[tensor._replace(name=prefix + tensor.name) for tensor in whole.tensors]) if prefix else whole
+    return whole.replace(tensors=prefixed(whole.tensors, prefix)) if prefix else whole
 
 
 def build_text(config: Config, *, prefix: str = "") -> Architecture:
@@ -44,9 +53,11 @@ def build_text(config: Config, *, prefix: str = "") -> Architecture:
     """
     shape = Shape(config)
     second = config.model_type.startswith("qwen2")
-    if second:
+    if second and config.model_type != "qwen2_5_omni_text":
         if shape.hidden_size % shape.num_attention_heads:
-            config.fail("num_attention_heads", f"{shape.num_attention_heads} does not divide hidden_size {shape.hidden_size}")
+            config.fail(
+                "num_attention_heads", f"{shape.num_attention_heads} does not divide hidden_size {shape.hidden_size}"
+            )
         shape.head_dim = shape.hidden_size // shape.num_attention_heads
     bias = config.boolean("attention_bias")
     layer = "model.layers.*"
@@ -58,8 +69,8 @@ def build_text(config: Config, *, prefix: str = "") -> Architecture:
         *norm(f"{layer}.input_layernorm", shape.hidden_size, shape.layers),
         *norm(f"{layer}.post_attention_layernorm", shape.hidden_size, shape.layers),
     ]  # fmt: skip
-    facts: dict[str, int] = {}
-    if config.model_type == "qwen3_vl_moe_text":
+    facts: dict[str, Any] = {}
+    if config.model_type.endswith("_moe_text"):
         body += _moe(config, shape, facts)
     else:
         facts["intermediate_size"] = config.integer("intermediate_size")
@@ -87,7 +98,7 @@ def _kinds(config: Config, shape: Shape) -> list[str]:
     return ["sliding_attention" if index >= first else "full_attention" for index in shape.layers]
 
 
-def _moe(config: Config, shape: Shape, facts: dict[str, int]) -> list[Tensor]:
+def _moe(config: Config, shape: Shape, facts: dict[str, Any]) -> list[Tensor]:
     """Experts in every decoder_sparse_step-th layer that is not in mlp_only_layers, a dense MLP in the others."""
     num_experts = config.integer("num_experts", "num_local_experts", minimum=0, maximum=MAXIMUM_EXPERTS)
     step = config.integer("decoder_sparse_step")

@@ -38,7 +38,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     window = config.integer("attention_window_size", maximum=2**31)
     sliding = SlidingWindow(shape.num_key_value_heads, shape.head_dim, shape.head_dim, window)
     dtypes = state_dtypes(config)
-    recurrent = Recurrent("rg_lru", (State("conv", (width, kernel - 1)), State("recurrent", (width,))), dtypes.model, dtypes.ssm)
+    recurrent = Recurrent(
+        "rg_lru", (State("conv", (width, kernel - 1)), State("recurrent", (width,))), dtypes.model, dtypes.ssm
+    )
     caches: list[LayerCache] = [recurrent if kind == "recurrent" else sliding for kind in kinds]
     return assemble(
         config, shape, body, caches, prefix=prefix, final_norm=norm("model.final_norm", hidden),

@@ -1,4 +1,4 @@
-"""Step 3.5 Flash and Step 3.7 Flash: windows with more query heads than full layers, experts beside a shared one, a vision tower."""
+"""Step 3.5 Flash and the text model of Step 3.7 Flash: windows with more query heads than full layers, experts beside a shared one."""
 
 from __future__ import annotations
 
@@ -9,29 +9,15 @@ from kvtax.architectures.config import MAXIMUM_EXPERTS, MAXIMUM_HEADS, MAXIMUM_L
 from kvtax.architectures.decoder import Shape, assemble, attention, attention_caches, layers_where
 from kvtax.architectures.latent import dense_block, mtp_count, mtp_indices, mtp_layers
 from kvtax.architectures.mixture import LAYER, Routed, others, per_layer, routed, shared_mlp, stated_sparse
-from kvtax.architectures.tensors import COLUMN, EXPERT, ROW, Tensor, linear, norm
-from kvtax.architectures.towers import encoder_layers, with_towers
-
-TEXT_TYPE = "step3p5"
-VISION_TYPE = "step3p5_vision"
+from kvtax.architectures.tensors import COLUMN, EXPERT, Tensor, linear, norm
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """The text model (`step3p5`), or (`step3p7`) the text model with a vision tower; text keys at the top level are read as text_config.
+    """Attention with norms of query and key and a gate per head; dense first layers, then experts that share one tensor a layer.
 
     Source: transformers 5.24.0 models/step3p7/modeling_step3p7.py, conversion_mapping.py; vllm 0.33.0
     model_executor/models/step3p5.py; MTP layers: the published sizes of Step-3.5-Flash and Step-3.7-Flash.
     """
-    if config.model_type != "step3p7":
-        return build_text(config, prefix=prefix)
-    inner = config if config.values.get("text_config") is None and config.mentions("hidden_size") else config.sub("text_config")
-    tied = config.boolean("tie_word_embeddings")
-    text = build_text(inner.retyped(TEXT_TYPE, tie_word_embeddings=tied), prefix=prefix)
-    return with_towers(config, text, _vision(config, text.hidden_size, prefix))
-
-
-def build_text(config: Config, *, prefix: str = "") -> Architecture:
-    """Attention with norms of query and key and a gate per head; dense first layers, then experts that share one tensor a layer."""
     if not config.states("num_key_value_heads") and config.states("num_attention_groups"):
         config = config.retyped(num_key_value_heads=config.integer("num_attention_groups", maximum=MAXIMUM_HEADS))
     shape = Shape(config)
@@ -46,9 +32,12 @@ def build_text(config: Config, *, prefix: str = "") -> Architecture:
     body = _attention(config, shape, layers_where(kinds, "full_attention"), shape.num_attention_heads)
     body += _attention(config, shape, layers_where(kinds, "sliding_attention"), sliding)
     if sparse:
-        numbers = routed(config, experts=("n_routed_experts", "moe_num_experts", "num_experts", "num_local_experts"))
+        numbers = routed(
+            config, experts=("n_routed_experts", "moe_num_experts", "num_experts", "num_local_experts"),
+            used=("num_experts_per_tok", "moe_top_k"),
+        )  # fmt: skip
         facts.update(numbers.facts())
-        body += _experts(config, shape, numbers, sparse)
+        body += experts(config, shape, numbers, sparse)
     mtp: list[Tensor] = []
     if dense or extra:
         width = facts["intermediate_size"] = config.integer("intermediate_size")
@@ -63,13 +52,18 @@ def build_text(config: Config, *, prefix: str = "") -> Architecture:
 
 
 def _sparse_layers(config: Config, shape: Shape, extra: int) -> tuple[int, ...]:
-    """mlp_layer_types, else moe_layers_enum (a list, or numbers with commas between), else all layers from the fourth on."""
+    """mlp_layer_types, else moe_layers_enum, else all layers from the fourth on."""
     stated = stated_sparse(config, shape.num_hidden_layers, extra=extra)
-    if stated is not None:
-        return stated
+    if stated is None:
+        stated = layers_enum(config, shape)
+    return shape.layers[3:] if stated is None else stated
+
+
+def layers_enum(config: Config, shape: Shape) -> tuple[int, ...] | None:
+    """The layers that moe_layers_enum names (a list, or numbers with commas between), None where it is left out."""
     value = config.get("moe_layers_enum")
     if value is None:
-        return shape.layers[3:]
+        return None
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list) or len(parts) > MAXIMUM_LAYERS:
         config.fail("moe_layers_enum", f"must be a list of layers, not {describe(value)}")
@@ -117,7 +111,7 @@ def _attention(config: Config, shape: Shape, layers: tuple[int, ...], heads: int
     ]  # fmt: skip
 
 
-def _experts(config: Config, shape: Shape, numbers: Routed, layers: tuple[int, ...]) -> list[Tensor]:
+def experts(config: Config, shape: Shape, numbers: Routed, layers: tuple[int, ...]) -> list[Tensor]:
     """Router with its bias, routed experts (three tensors a layer) and the shared expert."""
     count, width, hidden = numbers.num_experts, numbers.moe_intermediate_size, shape.hidden_size
     found = [
@@ -140,42 +134,3 @@ def _mtp(shape: Shape, layers: tuple[int, ...], decoder: list[Tensor]) -> list[T
             "layers.*.shared_head.norm", "layers.*.transformer.shared_head.norm"))
         for tensor in found if ".embed_tokens." not in tensor.name
     ]  # fmt: skip
-
-
-def _vision(config: Config, hidden_size: int, prefix: str) -> list[Tensor]:
-    """The vision tower: an encoder with scaled residuals, two strided convolutions and a projection."""
-    vision = config.sub("vision_config").retyped(VISION_TYPE)
-    width = vision.integer("width", "hidden_size")
-    layers = vision.integer("layers", "num_hidden_layers", maximum=MAXIMUM_LAYERS)
-    heads = vision.integer("heads", "num_attention_heads", maximum=MAXIMUM_HEADS)
-    if width % heads:
-        vision.fail("num_attention_heads", f"{heads} does not divide hidden_size {width}")
-    mlp = int(width * vision.number("mlp_ratio"))
-    patch, channels = vision.integer("patch_size", maximum=4096), vision.integer("num_channels", maximum=4096)
-    side = vision.integer("image_size", maximum=2**20) // patch
-    if mlp < 1 or side < 1:
-        vision.fail("mlp_ratio" if mlp < 1 else "image_size", "is too small")
-    tower = f"{prefix}vision_model"
-    block = f"{tower}.transformer.resblocks"
-    indices = tuple(range(layers))
-    encoder = encoder_layers(
-        block, layers, width, heads, mlp, attention_name="attn", mlp_names=("mlp.c_fc", "mlp.c_proj"), norm_names=("ln_1", "ln_2")
-    )
-    fused = tuple(f"{block}.*.attn.{name}." for name in ("q_proj", "k_proj", "v_proj"))
-    return [
-        Tensor(f"{tower}.conv1.weight", (width, channels, patch, patch), "vision"),
-        Tensor(f"{tower}.positional_embedding", (side * side, width), "vision"),
-        *norm(f"{tower}.ln_pre", width, bias=True, component="vision"),
-        *(tensor for tensor in encoder if not tensor.name.startswith(fused)),
-        Tensor(f"{block}.*.attn.in_proj_weight", (3 * width, width), "vision", indices, shard=COLUMN, linear=True),
-        Tensor(f"{block}.*.attn.in_proj_bias", (3 * width,), "vision", indices, shard=COLUMN),
-        Tensor(f"{block}.*.ls_1.gamma", (width,), "vision", indices),
-        Tensor(f"{block}.*.ls_2.gamma", (width,), "vision", indices),
-        Tensor(f"{tower}.vit_downsampler1.weight", (2 * width, width, 3, 3), "vision"),
-        Tensor(f"{tower}.vit_downsampler1.bias", (2 * width,), "vision"),
-        Tensor(f"{tower}.vit_downsampler2.weight", (4 * width, 2 * width, 3, 3), "vision"),
-        Tensor(f"{tower}.vit_downsampler2.bias", (4 * width,), "vision"),
-        *linear(
-            f"{prefix}vit_large_projector", hidden_size, 4 * width, "vision", bias=config.boolean("projector_bias"), shard=ROW
-        ),
-    ]

@@ -23,7 +23,8 @@ def _step(config: Config, prefix: str) -> Architecture:
     from kvtax.architectures.registry import build as build_any
 
     flat = config.values.get("text_config") is None and config.states("num_hidden_layers")
-    text = build_any((config if flat else config.sub("text_config")).retyped("step3p5"), prefix=prefix)
+    text_config = (config if flat else config.sub("text_config")).retyped("step3p5")
+    text = build_any(text_config.retyped(tie_word_embeddings=outer_tied(config, text_config)), prefix=prefix)
     vision = config.sub("vision_config").retyped("step3p5_vision")
     width = vision.integer("width", "hidden_size")
     bias = config.boolean("projector_bias")

@@ -36,7 +36,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     """
     shape = _Zamba(config)
     hidden = shape.hidden_size
-    kinds = layer_kinds(config, shape.num_hidden_layers, ("linear_attention", "hybrid")) or _default_kinds(config, shape)
+    kinds = layer_kinds(config, shape.num_hidden_layers, ("linear_attention", "hybrid")) or _default_kinds(
+        config, shape
+    )
     plain, hybrid = layers_where(kinds, "linear_attention"), layers_where(kinds, "hybrid")
     intermediate_size = config.optional_integer("intermediate_size", minimum=0) or 4 * hidden
     mixer = _mixer(config, hidden)
@@ -72,7 +74,9 @@ def _default_kinds(config: Config, shape: Shape) -> list[str]:
         index += gap
         kinds[index] = "hybrid"
     if shape.num_hidden_layers != len(kinds):
-        config.fail("layers_block_type", f"is missing, and its default is for 54 layers, not for {shape.num_hidden_layers}")
+        config.fail(
+            "layers_block_type", f"is missing, and its default is for 54 layers, not for {shape.num_hidden_layers}"
+        )
     return kinds
 
 
@@ -108,7 +112,12 @@ def _shared_blocks(config: Config, shape: Shape, hybrid: tuple[int, ...], interm
         found += norm(f"{block_name}.input_layernorm", 2 * hidden, layers)
         found += norm(f"{block_name}.pre_ff_layernorm", hidden, layers)
         found += attention(
-            f"{block_name}.self_attn", layers, 2 * hidden, shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
+            f"{block_name}.self_attn",
+            layers,
+            2 * hidden,
+            shape.num_attention_heads,
+            shape.num_key_value_heads,
+            shape.head_dim,
         )[:3]
         width = shape.num_attention_heads * shape.head_dim
         found += linear(f"{block_name}.self_attn.o_proj", hidden, width, "attention", layers, shard=ROW)
@@ -119,7 +128,9 @@ def _shared_blocks(config: Config, shape: Shape, hybrid: tuple[int, ...], interm
         mlp = f"{block_name}.feed_forward"
         found += linear(f"{mlp}.gate_up_proj", 2 * intermediate_size, hidden, "mlp", layers, bias=bias, shard=COLUMN)
         found += linear(f"{mlp}.down_proj", hidden, intermediate_size, "mlp", layers, bias=bias, shard=ROW)
-        found += _adapter(f"{mlp}.gate_up_proj_adapter_list.*", hidden, rank, 2 * intermediate_size, layers, uses, "mlp")
+        found += _adapter(
+            f"{mlp}.gate_up_proj_adapter_list.*", hidden, rank, 2 * intermediate_size, layers, uses, "mlp"
+        )
     return found
 
 

@@ -84,13 +84,36 @@ class Layout(NamedTuple):
         return sum(self.blocks_of(group, tokens) for group in self.groups)
 
 
-def page_bytes(cache: LayerCache, block_size: int, kv_dtype: str, ssm_dtype: str | None) -> int:
+class Dtypes(NamedTuple):
+    """Formats of what the pool holds.
+
+    Args:
+        kv: of keys and values.
+        model: that the model runs in; conv states take it, and recurrent states whose config declares nothing.
+        ssm: asked for recurrent states; empty: not asked.
+    """
+
+    kv: str
+    model: str
+    ssm: str = ""
+
+
+def state_bytes(cache: Recurrent, dtypes: Dtypes) -> int:
+    """Bytes of one sequence's state: conv in the model dtype, recurrent as asked, as declared, else in the model dtype.
+
+    Source: vllm 0.33.0 model_executor/layers/mamba/mamba_utils.py; a state whose model fixes float32 stays so.
+    """
+    return cache.state_bytes(dtypes.ssm or cache.ssm_dtype or dtypes.model, dtypes.model)
+
+
+def page_bytes(cache: LayerCache, block_size: int, dtypes: Dtypes) -> int:
     """Bytes of one page of one layer on one rank.
 
     attention: block_size x bytes of a token; recurrent: the state of one sequence.
     """
+    kv_dtype = dtypes.kv
     if isinstance(cache, Recurrent):
-        return cache.state_bytes(ssm_dtype)
+        return state_bytes(cache, dtypes)
     if isinstance(cache, CrossAttention):
         return block_size * cache.source_bytes(kv_dtype, 1)
     if isinstance(cache, CompressedLatent):
@@ -99,9 +122,7 @@ def page_bytes(cache: LayerCache, block_size: int, kv_dtype: str, ssm_dtype: str
     return block_size * cache.token_bytes(kv_dtype)
 
 
-def hybrid_block_size(
-    caches: Sequence[LayerCache], block_size: int, kv_dtype: str, ssm_dtype: str | None, prefix_caching: bool
-) -> int:
+def hybrid_block_size(caches: Sequence[LayerCache], block_size: int, dtypes: Dtypes, prefix_caching: bool) -> int:
     """Tokens of a block that makes a page of attention at least as large as a recurrent state.
 
     align x ceil(state / (align x bytes of a token)), align 16 (latent attention 128; with prefix caching and Gated DeltaNet lcm(align, 64)).
@@ -109,13 +130,14 @@ def hybrid_block_size(
     Source: vllm 0.33.0 platforms/interface.py, reproduced with its planner for six hybrids.
     """
     states = [cache for cache in caches if isinstance(cache, Recurrent)]
-    tokens = [cache.token_bytes(kv_dtype) for cache in caches if isinstance(cache, (FullAttention, SlidingWindow, ChunkedLocal, MultiHeadLatent))]
+    growing = (FullAttention, SlidingWindow, ChunkedLocal, MultiHeadLatent)
+    tokens = [cache.token_bytes(dtypes.kv) for cache in caches if isinstance(cache, growing)]
     if not states or not tokens:
         return block_size
     align = max(block_size, 128) if any(isinstance(cache, MultiHeadLatent) for cache in caches) else max(block_size, 16)
     if prefix_caching and any(state.variant == "gated_delta_net" for state in states):
         align = lcm(align, CHECKPOINT_GRID)
-    largest = max(state.state_bytes(ssm_dtype) for state in states)
+    largest = max(state_bytes(state, dtypes) for state in states)
     return align * ceil_div(largest, align * max(tokens))
 
 

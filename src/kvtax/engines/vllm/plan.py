@@ -138,31 +138,27 @@ class VllmPlan:
 
     def _layout(self, caches: list[LayerCache], in_flight: int, max_num_batched_tokens: int) -> blocks.Layout | None:
         deployment, architecture = self.question.deployment, self.question.architecture
-        kv_dtype = str(self.settings["kv_cache_dtype"].value)
+        dtypes = self.dtypes
         tp = deployment.tensor_parallel_size
         prefix_caching = bool(self.settings["enable_prefix_caching"].value)
         on_rank = [cache.per_rank(tp) for cache in caches if cache.kind not in ("shared", "no_cache")]
         if not on_rank:
             return None
-        ssm_dtype = self._ssm_dtype()
-        block_size = deployment.block_size or rules.attention_block_size(architecture, self.question.gpu, kv_dtype)
-        block_size = blocks.hybrid_block_size(on_rank, block_size, kv_dtype, ssm_dtype, prefix_caching)
-        specs = [blocks.Spec(cache, block_size, blocks.page_bytes(cache, block_size, kv_dtype, ssm_dtype)) for cache in on_rank]
+        block_size = deployment.block_size or rules.attention_block_size(architecture, self.question.gpu, dtypes.kv)
+        block_size = blocks.hybrid_block_size(on_rank, block_size, dtypes, prefix_caching)
+        specs = [blocks.Spec(cache, block_size, blocks.page_bytes(cache, block_size, dtypes)) for cache in on_rank]
         groups, bytes_per_block = blocks.plan_groups(specs, not deployment.disable_hybrid_kv_cache_manager)
         encoder = max_num_batched_tokens if any(isinstance(cache, CrossAttention) for cache in on_rank) else 0
         return blocks.Layout(
             groups, block_size, bytes_per_block, in_flight, prefix_caching, encoder, deployment.decode_context_parallel_size
         )
 
-    def _ssm_dtype(self) -> str | None:
-        """Recurrent state: what is asked for, what the config declares, else the model's dtype (None leaves it to the cache).
-
-        Source: vllm 0.33.0 config/cache.py mamba_ssm_cache_dtype; only states whose model fixes float32 stay so.
-        """
+    @property
+    def dtypes(self) -> blocks.Dtypes:
+        """Formats of keys, values and states."""
         asked = self.question.deployment.mamba_ssm_cache_dtype
-        if asked and asked != "auto":
-            return find_dtype(asked).name
-        return None
+        ssm = find_dtype(asked).name if asked and asked != "auto" else ""
+        return blocks.Dtypes(str(self.settings["kv_cache_dtype"].value), str(self.settings["dtype"].value), ssm)
 
     # ---- what depends on the length ----
 

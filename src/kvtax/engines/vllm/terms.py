@@ -15,6 +15,7 @@ from kvtax.architectures.cache import (
 )
 from kvtax.dtypes import find_dtype, head_bytes, latent_bytes
 from kvtax.engines.vllm import memory
+from kvtax.engines.vllm.blocks import state_bytes
 from kvtax.terms import Input, Term
 
 if TYPE_CHECKING:
@@ -129,18 +130,24 @@ def kv_terms(plan: VllmPlan, stage: Stage, max_model_len: int) -> list[Term]:
         counts[cache.per_rank(tp)] = counts.get(cache.per_rank(tp), 0) + 1
     found = []
     for cache, layers in counts.items():
+        if isinstance(cache, Recurrent):
+            found.append(_state_term(cache, layers, state_bytes(cache, plan.dtypes)))
+            continue
         term = _kv_term(cache, layers, kv_dtype, max_model_len, plan.settings["kv_cache_dtype"].origin)
         if term is not None:
             found.append(term)
     return found
 
 
+def _state_term(cache: Recurrent, layers: int, size: int) -> Term:
+    shapes = ", ".join(f"{state.role} {' x '.join(map(str, state.shape))}" for state in cache.states)
+    inputs = {"layers": Input(layers, "layers", _CONFIG), "state_bytes": Input(size, "B", f"{_CONFIG}: {shapes}")}
+    return Term(f"request.{cache.variant}", layers * size, "layers * state_bytes", inputs, "vllm model_executor/layers/mamba/mamba_utils.py")
+
+
 def _kv_term(cache: LayerCache, layers: int, kv_dtype: str, max_model_len: int, dtype_origin: str) -> Term | None:
     inputs = {"layers": Input(layers, "layers", _CONFIG)}
     source = "architectures.cache"
-    if isinstance(cache, Recurrent):
-        inputs["state_bytes"] = Input(cache.state_bytes(), "B", f"{_CONFIG}: " + ", ".join(f"{state.role} {state.shape}" for state in cache.states))
-        return Term(f"request.{cache.variant}", layers * cache.state_bytes(), "layers * state_bytes", inputs, source)
     if isinstance(cache, CompressedLatent):
         held = cache.bytes(max_model_len, kv_dtype)
         inputs["held_bytes"] = Input(held, "B", f"{_CONFIG}: window {cache.window}, one row for {cache.ratio} tokens" if cache.ratio else f"{_CONFIG}: window {cache.window}")
@@ -186,5 +193,5 @@ def figure_terms(taken: Memory, pool: Pool, max_model_len: int) -> list[Term]:
     source = "vllm v1/core/kv_cache_planning.py"
     return [
         Term("blocks", pool.blocks, "kv_pool_bytes // bytes_per_block", blocks, source, "blocks"),
-        Term("max_concurrency_hundredths", int(pool.max_concurrency * 100), "100 * blocks // blocks_per_request", requests, source, "requests/100"),
+        Term("max_concurrency", pool.max_concurrency, "blocks / blocks_per_request", requests, source, "requests"),
     ]

@@ -1,4 +1,4 @@
-"""Quantised checkpoints: which weights a quantization_config touches, and what is stored in their place."""
+"""What a checkpoint stores in place of its tensors."""
 
 from __future__ import annotations
 
@@ -42,10 +42,33 @@ class StoredTensor(NamedTuple):
 class Quantization(Protocol):
     """What a quantization_config says."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """As a deployment names it: `fp8-block`, `awq-int4-g32`."""
+
+    @property
+    def method(self) -> str:
+        """The quant_method of the config, empty for one that was asked for by name."""
+
+    @property
+    def bits(self) -> int:
+        """Bits of a quantised weight, the fewest where formats are mixed [bit]."""
+
+    @property
+    def group_size(self) -> int:
+        """Weights along the input that share a scale, 0 where that is a whole row or tensor [elements]."""
+
+    @property
+    def kv_cache_dtype(self) -> str | None:
+        """The cache format that the checkpoint was calibrated for, None where it names none."""
 
     def stored(self, tensor: Tensor, dtype: str) -> Iterable[StoredTensor]:
         """What is stored for one group of tensors."""
+
+
+def plain(tensor: Tensor, dtype: str) -> StoredTensor:
+    """A tensor that is stored as it is."""
+    return StoredTensor(tensor.name, tensor.shape, tensor.dtype or dtype, tensor.count, tensor)
 
 
 def store(tensors: Iterable[Tensor], quantization: Quantization | None, dtype: str) -> tuple[StoredTensor, ...]:
@@ -55,5 +78,5 @@ def store(tensors: Iterable[Tensor], quantization: Quantization | None, dtype: s
         if quantization is not None and tensor.linear:
             found.extend(quantization.stored(tensor, dtype))
         else:
-            found.append(StoredTensor(tensor.name, tensor.shape, tensor.dtype or dtype, tensor.count, tensor))
+            found.append(plain(tensor, dtype))
     return tuple(found)

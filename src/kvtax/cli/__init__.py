@@ -1,0 +1,82 @@
+"""The `kvtax` command: each command is a module of its own, imported only when it runs.
+
+Adding a command is one line in COMMANDS and one module in this folder with a `COMMAND` (see `options.Command`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kvtax.cli.exits import Exit, closed_pipe, explain_failure, say
+
+if TYPE_CHECKING:
+    from kvtax.cli.options import Command
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    # name: (module, what it does in one line)
+    "budget": ("kvtax.cli.budget", "Where the memory of a GPU goes, and how many requests fit."),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code (see `exits.Exit`).
+
+    Args:
+        argv: the words after the program's name; None: those of this process.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    _forgive_encodings()
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        say("interrupted")
+        return Exit.INTERRUPTED
+    except Exception as error:  # noqa: BLE001  the one place where a failure becomes a line and an exit code
+        if closed_pipe(error):
+            return Exit.OK
+        try:
+            code = explain_failure(error, words)
+            sys.stdout.flush()
+        except OSError as second:
+            return Exit.OK if closed_pipe(second) else Exit.USAGE
+    return code
+
+
+def _run(words: list[str]) -> int:
+    """The exit code of one command line: read plainly where it is plain, by typer where it is not."""
+    import os
+
+    if words and words[0] in COMMANDS and "_KVTAX_COMPLETE" not in os.environ:
+        from kvtax.cli.plain_words import read_plainly
+
+        command = load_command(words[0])
+        values = read_plainly(command, words[1:])
+        if values is not None:
+            return command.run(values)
+    elif "--version" in words and set(words) <= {"--version", "--json"}:
+        from kvtax.cli.version import show_version
+
+        return show_version("--json" in words)
+    from kvtax.cli.app import run_app
+
+    return run_app(words)
+
+
+def load_command(name: str) -> Command:
+    """The command called `name`; its module is imported now."""
+    from importlib import import_module
+
+    command: Command = import_module(COMMANDS[name][0]).COMMAND
+    return command
+
+
+def _forgive_encodings() -> None:
+    """Let a terminal that cannot show a character show its code instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+

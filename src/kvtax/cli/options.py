@@ -1,0 +1,143 @@
+"""Each option that commands share, defined once; what an option and a command are.
+
+Commands declare their words with these types, and both readers of a command line (typer's, and the plain one of `plain_words`)
+and the help are made from them. Values reach a command as text: `deployment.make_deployment` parses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+TEXT, MANY, FLAG = "text", "many", "flag"
+
+
+class Option(NamedTuple):
+    """One option.
+
+    Args:
+        name: the key of its value; the field of `Deployment` where it is one.
+        flags: as written on a command line; the help shows these.
+        help: one sentence.
+        group: the heading in the help.
+        kind: `text` (one value), `many` (may be repeated), `flag` (no value).
+        metavar: what stands for the value in the help.
+        off: flags that say no.
+        also: other engines' names for it, accepted and not shown.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    help: str
+    group: str
+    kind: str = TEXT
+    metavar: str = "NAME"
+    off: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+
+
+class Argument(NamedTuple):
+    """One word without a dash, which may be left out."""
+
+    name: str
+    metavar: str
+    help: str
+    required: bool = False
+
+
+class Command(NamedTuple):
+    """A command: what it takes, what its help says, and what runs.
+
+    Args:
+        name: of the command.
+        about: a few lines under the usage line.
+        arguments: words without a dash, in order.
+        options: in the order of the help.
+        examples: (what it shows, command line).
+        run: takes the values by name (None or () where not given) and returns the exit code.
+    """
+
+    name: str
+    about: str
+    arguments: tuple[Argument, ...]
+    options: tuple[Option, ...]
+    examples: tuple[tuple[str, str], ...]
+    run: Callable[[Mapping[str, Any]], int]
+
+
+_MODEL, _CARD, _ENGINE, _LOAD, _OUTPUT = "Model", "Cards", "Engine", "Requests", "Output"
+
+MODEL = Option("model", ("-m", "--model"), "Alias, hub id, path of a config.json or of a model directory, or - for a config on stdin.", _MODEL, metavar="MODEL")
+MODEL_OPTIONS = (
+    MODEL,
+    Option("dtype", ("--dtype",), "Of weights that are not quantised and of activations [the checkpoint's].", _MODEL),
+    Option("quantization", ("-q", "--quantization"), "fp8, awq-int4, gptq-int4, nvfp4, mxfp4, bnb-nf4 ... [the checkpoint's own].", _MODEL),
+    Option("weights_bytes", ("--weights-bytes",), "Weights of one GPU, where headers or a log say it.", _MODEL, metavar="SIZE"),
+)
+CARD_OPTIONS = (
+    Option("gpu", ("-g", "--gpu"), "A card, such as a100-80 or h100-sxm; may be repeated. Left out: the common cards.", _CARD, MANY),
+    Option("gpu_count", ("--gpu-count",), "Cards at hand [tp x pp x dp].", _CARD, metavar="N"),
+    Option("vram", ("--vram",), "Memory of the card, instead of the catalogue's: 48GiB, 80000MiB.", _CARD, metavar="SIZE"),
+    Option("free_memory", ("--free-memory",), "What the engine sees free when it starts to load.", _CARD, metavar="SIZE"),
+)
+ENGINE_OPTIONS = (
+    Option("engine", ("--engine",), "vllm, sglang, tensorrt-llm, llama.cpp or transformers [vllm].", _ENGINE),
+    Option("engine_version", ("--engine-version",), "Picks the rules of that release [the newest known].", _ENGINE, metavar="VERSION"),
+    Option("tensor_parallel_size", ("--tp", "--tensor-parallel-size"), "Ranks that split each layer [1].", _ENGINE, metavar="N"),
+    Option("pipeline_parallel_size", ("--pp", "--pipeline-parallel-size"), "Ranks that take layers in turn [1].", _ENGINE, metavar="N"),
+    Option("data_parallel_size", ("--dp", "--data-parallel-size"), "Copies of the model [1].", _ENGINE, metavar="N"),
+    Option("expert_parallel", ("--ep", "--expert-parallel", "--enable-expert-parallel"), "Experts whole on ranks instead of split.", _ENGINE, FLAG),
+    Option("decode_context_parallel_size", ("--dcp", "--decode-context-parallel-size"), "Ranks that share the tokens of one request [1].", _ENGINE, metavar="N"),
+    Option("gpu_memory_utilization", ("--gpu-memory-utilization",), "Share of the card that the engine may take, 0 to 1.", _ENGINE, metavar="SHARE",
+           also=("--mem-fraction-static", "--kv-cache-free-gpu-memory-fraction")),
+    Option("kv_cache_memory_bytes", ("--kv-cache-memory-bytes",), "A fixed KV pool instead of a share of the card.", _ENGINE, metavar="SIZE"),
+    Option("kv_cache_dtype", ("--kv-cache-dtype",), "Of keys and values: auto, fp8, nvfp4, int8_per_token_head ...", _ENGINE),
+    Option("block_size", ("--block-size",), "Tokens of a KV block.", _ENGINE, metavar="N", also=("--page-size", "--tokens-per-block")),
+    Option("max_num_seqs", ("--max-num-seqs",), "Requests that may run at once.", _ENGINE, metavar="N",
+           also=("--max-running-requests", "--max-batch-size")),
+    Option("max_num_batched_tokens", ("--max-num-batched-tokens",), "Tokens of one step.", _ENGINE, metavar="N",
+           also=("--max-num-tokens", "--chunked-prefill-size")),
+    Option("enforce_eager", ("--enforce-eager",), "No CUDA graphs.", _ENGINE, FLAG, also=("--disable-cuda-graph",)),
+    Option("enable_prefix_caching", ("--enable-prefix-caching",), "Keep blocks of finished requests for reuse.", _ENGINE, FLAG,
+           off=("--no-enable-prefix-caching",)),
+    Option("async_scheduling", ("--async-scheduling",), "Schedule a step while one runs.", _ENGINE, FLAG, off=("--no-async-scheduling",)),
+    Option("disable_hybrid_kv_cache_manager", ("--disable-hybrid-kv-cache-manager",), "Window layers allocate like full ones.", _ENGINE, FLAG),
+    Option("mamba_ssm_cache_dtype", ("--mamba-ssm-cache-dtype",), "Of recurrent state.", _ENGINE),
+)  # fmt: skip
+LOAD_OPTIONS = (
+    Option("max_model_len", ("--context", "--max-model-len", "--seq"), "Longest request in tokens: 8192, 8k, 128k [the model's limit].", _LOAD, metavar="TOKENS"),
+    Option("concurrency", ("-n", "--concurrency", "--batch"), "Requests of that length that must fit at once [1].", _LOAD, metavar="N"),
+)
+CATALOGUE = Option("catalogue", ("--catalogue",), "Models and cards of your own, in TOML [kvtax.toml here or above].", _OUTPUT, metavar="FILE")
+FORMAT_OPTIONS = (
+    Option("json", ("--json",), "The same as --format json.", _OUTPUT, FLAG),
+    Option("format", ("--format",), "table, plain, json, markdown, csv or html [table].", _OUTPUT),
+    Option("output", ("-o", "--output"), "Write to a file, whole or not at all.", _OUTPUT, metavar="FILE"),
+    Option("color", ("--color",), "auto, always or never [auto].", _OUTPUT, metavar="WHEN"),
+    Option("quiet", ("--quiet",), "Nothing on stderr but errors.", _OUTPUT, FLAG),
+    Option("debug", ("--debug",), "Show where an error comes from.", _OUTPUT, FLAG),
+)
+EXPLAIN = Option("explain", ("--explain",), "Each number: symbols, numbers put in, result, and where each comes from.", _OUTPUT, FLAG)
+STRICT = Option("strict", ("--strict",), "An answer that rests on an assumption exits with 1.", _OUTPUT, FLAG)
+
+
+def deployment_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a Deployment among the values of a command, without `gpu` (a command may be given several)."""
+    from kvtax.deployment import Deployment
+
+    fields = {name: values[name] for name in Deployment._fields if name != "gpu" and values.get(name) is not None}
+    share = fields.get("gpu_memory_utilization")
+    if isinstance(share, str):
+        fields["gpu_memory_utilization"] = _share(share)
+    return fields
+
+
+def _share(text: str) -> float:
+    from kvtax.errors import InputError
+
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(
+            f"must be a number above 0 and at most 1, not {text[:64]!r}", code="invalid-quantity", where="gpu_memory_utilization"
+        ) from None

@@ -1,0 +1,1 @@
+"""Many budgets compared: which change helps most."""
