@@ -6,7 +6,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kvtax.architectures.cache import ChunkedLocal, FullAttention, LayerCache, MultiHeadLatent, NoCache, Recurrent, SlidingWindow, State
+from kvtax.architectures.cache import (
+    ChunkedLocal,
+    FullAttention,
+    LayerCache,
+    MultiHeadLatent,
+    NoCache,
+    Recurrent,
+    SlidingWindow,
+    State,
+)
 
 heads = st.sampled_from([1, 2, 4, 5, 8, 16, 28, 32])
 widths = st.sampled_from([32, 64, 80, 96, 128, 192, 256, 512])

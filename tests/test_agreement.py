@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import KV_DTYPES, caches, llama_configs
 
 import kvtax
 from kvtax.architectures.cache import LayerCache, Recurrent
 from kvtax.budgets import Budget
 from kvtax.formulas.weights import element_bytes, rank_weight_elements
+from strategies import KV_DTYPES, caches, llama_configs
 
 MODELS = [
     "llama-3-8b", "llama-3.1-70b", "qwen2.5-7b", "gemma-3-27b", "gpt-oss-20b", "deepseek-v3", "qwen3-next-80b",
@@ -88,7 +88,10 @@ def test_maximum_concurrency_fits_and_one_more_does_not(model: str, length: int,
     assert found.verdict == "fits"
     most = math.floor(found.max_concurrency)
     assert most >= 1
-    assert budget(model, max_model_len=length, kv_cache_dtype=found.deployment.kv_cache_dtype, concurrency=most).verdict == "fits"
+    assert (
+        budget(model, max_model_len=length, kv_cache_dtype=found.deployment.kv_cache_dtype, concurrency=most).verdict
+        == "fits"
+    )
     more = budget(model, max_model_len=length, kv_cache_dtype=found.deployment.kv_cache_dtype, concurrency=most + 1)
     assert more.verdict == "over_budget"
     assert found.kv_bytes_per_request * most <= found.kv_pool_bytes < more.kv_demand_bytes + found.pool.bytes_per_block
@@ -104,7 +107,11 @@ def test_longer_requests_never_raise_concurrency(model: str, length: int, more: 
 
 
 @pytest.mark.parametrize("model", MODELS)
-@given(st.integers(1, 60_000), st.sampled_from(["h100-sxm", "a100-80gb-sxm", "l4", "rtx-4090", "b200", "mi300x"]), st.sampled_from([1, 2, 4]))
+@given(
+    st.integers(1, 60_000),
+    st.sampled_from(["h100-sxm", "a100-80gb-sxm", "l4", "rtx-4090", "b200", "mi300x"]),
+    st.sampled_from([1, 2, 4]),
+)
 @settings(max_examples=15, deadline=None)
 def test_numbers_of_explain_evaluate_to_the_value(model: str, length: int, gpu: str, tp: int) -> None:
     found = kvtax.budget(model=model, gpu=gpu, max_model_len=length, tensor_parallel_size=tp)
@@ -119,7 +126,14 @@ def test_numbers_of_explain_evaluate_to_the_value(model: str, length: int, gpu: 
 def test_parts_add_up_to_the_card(model: str) -> None:
     for gpu in ("h100-sxm", "rtx-4090", "m3-max", "tpu-v5e"):
         part = kvtax.budget(model=model, gpu=gpu, max_model_len=4096).to_dict()["per_gpu"]
-        parts = ("weights_bytes", "activation_bytes", "cuda_graph_bytes", "runtime_bytes", "kv_pool_bytes", "unallocated_bytes")
+        parts = (
+            "weights_bytes",
+            "activation_bytes",
+            "cuda_graph_bytes",
+            "runtime_bytes",
+            "kv_pool_bytes",
+            "unallocated_bytes",
+        )
         assert part["total_bytes"] == sum(part[name] for name in parts)
 
 

@@ -1,9 +1,9 @@
 """kvtax: where the VRAM of an inference server goes, how many requests fit, and what to change.
 
-    >>> import kvtax
-    >>> b = kvtax.budget(model="llama-3-8b", gpu="a100-80", max_model_len=8192, concurrency=16)
-    >>> b.verdict
-    'fits'
+>>> import kvtax
+>>> b = kvtax.budget(model="llama-3-8b", gpu="a100-80", max_model_len=8192, concurrency=16)
+>>> b.verdict
+'fits'
 """
 
 from __future__ import annotations

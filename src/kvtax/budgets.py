@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from kvtax.architectures.cache import Recurrent
 from kvtax.deployment import Deployment, make_deployment
-from kvtax.engines.answer import Memory, Pool, Question, Setting
+from kvtax.engines.answer import Memory, Pool, Setting
 from kvtax.engines.vllm.blocks import state_bytes
-from kvtax.engines.vllm.checks import VENDORS
-from kvtax.engines.vllm.plan import VllmPlan
-from kvtax.errors import InputError, NotKnownError, UnsupportedArchitectureError
 from kvtax.formulas.roofline import compute_bound_batch
 from kvtax.hardware.gpu import Gpu
-from kvtax.sources.gpus import find_gpu
+from kvtax.prepared import Prepared
 from kvtax.sources.local import looks_like_path
 from kvtax.sources.models import ModelEntry, catalogue_date
-from kvtax.sources.resolve import Model, find
+from kvtax.sources.resolve import Model
 from kvtax.terms import Notice, Term
 from kvtax.version import __version__
 
@@ -32,84 +29,7 @@ TYPICAL_REQUEST_TOKENS = 1366
 COVERAGE = 0.9
 
 
-class Prepared:
-    """Everything about a deployment but the length and number of its requests: worked out once, reused for each length."""
-
-    def __init__(self, deployment: Deployment, models: Sequence[ModelEntry], gpus: Sequence[Gpu]) -> None:
-        if deployment.engine != "vllm":
-            raise NotKnownError(
-                f"the rules of {deployment.engine} are not in this release",
-                code="engine-not-modelled",
-                hint="leave --engine out, or use --engine vllm",
-                where="engine",
-            )
-        self.deployment = deployment
-        self.model: Model = find(deployment.model, models)
-        self.notices: list[Notice] = list(self.model.notices)
-        self.gpu = _find_card(deployment, gpus, self.notices)
-        architecture = self.model.architecture
-        if deployment.quantization:
-            from kvtax.architectures.quantization import named_quantization
-
-            architecture = architecture.replace(quantization=named_quantization(deployment.quantization))
-        total, origin = (deployment.vram, "flag --vram") if deployment.vram else (self.gpu.total_bytes, self.gpu.total_source)
-        self.architecture = architecture
-        self.question = Question(deployment, architecture, self.gpu, total, origin)
-        self.plan = VllmPlan(self.question)
-        self.notices += self.plan.notices
-        self.ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size * deployment.data_parallel_size
-        self.gpu_count = self.ranks if deployment.gpu_count is None else deployment.gpu_count
-        self.engine_known = self.gpu.vendor in VENDORS or self.gpu.vendor == "user"
-        self._say_cards()
-        self._demand: dict[int, int] = {}
-
-    def _say_cards(self) -> None:
-        if self.gpu_count > self.ranks:
-            self.notices.append(Notice("cards-idle", f"{self.gpu_count - self.ranks} of {self.gpu_count} cards stay idle: the parallel sizes use {self.ranks}", "raise --tp or --dp"))
-        if self.gpu.total_is_estimate and not self.deployment.vram:
-            self.notices.append(Notice("gpu-total-estimated", f"the memory that {self.gpu.name} reports is estimated: {self.gpu.total_source}", "give the figure that the driver reports: --vram"))
-        if not self.engine_known:
-            self.notices.append(Notice("no-engine-rule", f"no engine rule is known for {self.gpu.name}: weights and KV are exact, the pool is only what the card has left"))
-
-    def request_bytes(self, tokens: int) -> int:
-        """Bytes that one request of `tokens` tokens holds on one tensor-parallel rank of all stages together."""
-        if tokens not in self._demand:
-            if len(self._demand) > 4096:
-                self._demand.clear()
-            tp = self.deployment.tensor_parallel_size
-            kv_dtype = str(self.plan.settings["kv_cache_dtype"].value)
-            dtypes = self.plan.dtypes
-            held = 0
-            for cache, count in self.architecture.cache_groups:
-                on_rank = cache.per_rank(tp)
-                held += count * (state_bytes(on_rank, dtypes) if isinstance(on_rank, Recurrent) else on_rank.bytes(tokens, kv_dtype))
-            self._demand[tokens] = held
-        return self._demand[tokens]
-
-
 _PREPARED: dict[Any, Prepared] = {}
-
-
-def _find_card(deployment: Deployment, gpus: Sequence[Gpu], notices: list[Notice]) -> Gpu:
-    """The card that is named, or one of unknown make and the given memory."""
-    from kvtax.errors import UnknownNameError
-
-    if deployment.gpu is None:
-        if deployment.vram is None:
-            raise InputError("no GPU is given", code="no-gpu", hint="name one: --gpu a100-80, or give its memory: --vram 48GiB")
-        return _nameless(deployment.vram, "a card")
-    try:
-        return find_gpu(deployment.gpu, gpus)
-    except UnknownNameError as error:
-        if deployment.vram is None:
-            raise
-        notices.append(Notice("unknown-gpu", f"{error.message}; its memory is taken from --vram", error.hint))
-        return _nameless(deployment.vram, deployment.gpu)
-
-
-def _nameless(vram: int, name: str) -> Gpu:
-    shown = name if name.isprintable() and len(name) <= 64 else ascii(name)[:64]
-    return Gpu(id=shown, name=shown, vendor="user", kind="user", total_bytes=vram, total_source="flag --vram", source="user")
 
 
 def _key(fields: Mapping[str, Any]) -> Any:
@@ -120,7 +40,12 @@ def _key(fields: Mapping[str, Any]) -> Any:
         shown = (model, *_stamp(model), *_stamp(os.path.join(model, "config.json")))
     else:
         shown = model
-    return (shown, *sorted((name, value) for name, value in fields.items() if name not in ("model", "max_model_len", "concurrency")))
+    return (
+        shown,
+        *sorted(
+            (name, value) for name, value in fields.items() if name not in ("model", "max_model_len", "concurrency")
+        ),
+    )
 
 
 def _stamp(path: str) -> tuple[int, int]:
@@ -170,7 +95,9 @@ def budget(
         except TypeError:
             key, prepared = None, None
         if prepared is not None:
-            lengths = make_deployment({"model": "-", "max_model_len": given.get("max_model_len"), "concurrency": given.get("concurrency")})
+            lengths = make_deployment(
+                {"model": "-", "max_model_len": given.get("max_model_len"), "concurrency": given.get("concurrency")}
+            )
             return Budget(prepared, lengths.max_model_len, lengths.concurrency)
     made = make_deployment(given)
     prepared = Prepared(made._replace(max_model_len=None, concurrency=None), models, gpus)
@@ -191,6 +118,7 @@ class Budget:
         verdict: fits | over_budget | kv_too_small | out_of_memory | refused.
         max_concurrency: requests of max_model_len that the pool holds, as the engine prints it.
         notices: what the reader should know.
+        extra_notices: what the caller adds to them (how a size on a command line was read).
     """
 
     def __init__(self, prepared: Prepared, max_model_len: int | None, concurrency: int | None) -> None:
@@ -199,6 +127,7 @@ class Budget:
         self.max_model_len = plan.default_max_model_len() if max_model_len is None else max_model_len
         self.max_model_len_given = max_model_len is not None
         self.concurrency = concurrency
+        self.extra_notices: tuple[Notice, ...] = ()
         self.memory: Memory
         self.pool: Pool
         self._stage: Stage
@@ -248,7 +177,14 @@ class Budget:
         if not self.prepared.engine_known:
             return 0
         taken = self.memory
-        return taken.total_bytes - taken.weights_bytes - taken.activation_bytes - taken.cuda_graph_bytes - self.runtime_bytes - taken.kv_pool_bytes
+        return (
+            taken.total_bytes
+            - taken.weights_bytes
+            - taken.activation_bytes
+            - taken.cuda_graph_bytes
+            - self.runtime_bytes
+            - taken.kv_pool_bytes
+        )
 
     @property
     def free_bytes(self) -> int:
@@ -271,7 +207,18 @@ class Budget:
         """What one more token adds on this rank once every window is full [bytes]."""
         tp = self.prepared.deployment.tensor_parallel_size
         kv_dtype = str(self.prepared.plan.settings["kv_cache_dtype"].value)
-        return sum(count * cache.per_rank(tp).growth(kv_dtype) for cache, count in self.prepared.architecture.cache_groups)
+        return sum(
+            count * cache.per_rank(tp).growth(kv_dtype) for cache, count in self.prepared.architecture.cache_groups
+        )
+
+    @property
+    def early_bytes_per_token(self) -> int:
+        """What one more token adds on this rank before any window is full [bytes]."""
+        tp = self.prepared.deployment.tensor_parallel_size
+        kv_dtype = str(self.prepared.plan.settings["kv_cache_dtype"].value)
+        return sum(
+            count * cache.per_rank(tp).growth(kv_dtype, 1) for cache, count in self.prepared.architecture.cache_groups
+        )
 
     @property
     def live_bytes_per_request(self) -> int:
@@ -290,7 +237,9 @@ class Budget:
         """Fixed recurrent state of one request on this rank [bytes]."""
         tp = self.prepared.deployment.tensor_parallel_size
         groups, dtypes = self.prepared.architecture.cache_groups, self.prepared.plan.dtypes
-        return sum(count * state_bytes(cache.per_rank(tp), dtypes) for cache, count in groups if isinstance(cache, Recurrent))
+        return sum(
+            count * state_bytes(cache.per_rank(tp), dtypes) for cache, count in groups if isinstance(cache, Recurrent)
+        )
 
     @property
     def kv_demand_bytes(self) -> int:
@@ -332,7 +281,9 @@ class Budget:
         if not gpu.bf16_flops or not gpu.bandwidth_bytes_per_second:
             return None
         active = self.prepared.architecture.active_parameters // self.prepared.deployment.tensor_parallel_size
-        return compute_bound_batch(self.memory.weights_bytes, 0, max(active, 1), gpu.bf16_flops, gpu.bandwidth_bytes_per_second)
+        return compute_bound_batch(
+            self.memory.weights_bytes, 0, max(active, 1), gpu.bf16_flops, gpu.bandwidth_bytes_per_second
+        )
 
     def longest_context(self) -> int:
         """The longest max_model_len that would start (0: none), found by bisection up to the config's limit.
@@ -373,7 +324,9 @@ class Budget:
             enough = self.max_concurrency >= 1
         else:
             usable = pool.blocks - rule("reserved_blocks", plan.version)
-            enough = pool.bytes_per_block == 0 and taken.kv_pool_bytes >= 0 or taken.kv_pool_bytes > 0 and usable >= pool.blocks_per_request
+            enough = (pool.bytes_per_block == 0 and taken.kv_pool_bytes >= 0) or (
+                taken.kv_pool_bytes > 0 and usable >= pool.blocks_per_request
+            )
         if not enough:
             return "kv_too_small"
         return "over_budget" if self.concurrency is not None and self.concurrency > self.max_concurrency else "fits"
@@ -421,10 +374,22 @@ class Budget:
         found += self.prepared.notices
         limit = self.prepared.architecture.max_position_embeddings
         if limit is not None and self.max_model_len > limit:
-            found.append(Notice("context-above-limit", f"max_model_len {self.max_model_len} is above the {limit} tokens of the config", "the engine refuses it unless told otherwise (VLLM_ALLOW_LONG_MAX_MODEL_LEN)"))
+            found.append(
+                Notice(
+                    "context-above-limit",
+                    f"max_model_len {self.max_model_len} is above the {limit} tokens of the config",
+                    "the engine refuses it unless told otherwise (VLLM_ALLOW_LONG_MAX_MODEL_LEN)",
+                )
+            )
         if self.concurrency is not None and self.concurrency > self.max_num_seqs:
-            found.append(Notice("slots-limit", f"max_num_seqs {self.max_num_seqs} lets fewer requests run than the {self.concurrency} asked for", f"--max-num-seqs {self.concurrency}"))
-        return tuple(found)
+            found.append(
+                Notice(
+                    "slots-limit",
+                    f"max_num_seqs {self.max_num_seqs} lets fewer requests run than the {self.concurrency} asked for",
+                    f"--max-num-seqs {self.concurrency}",
+                )
+            )
+        return (*found, *self.extra_notices)
 
     def settings(self) -> dict[str, Setting]:
         """What the engine uses, given or by default."""
@@ -458,20 +423,6 @@ class Budget:
     def __repr__(self) -> str:
         """One line: model, card, verdict."""
         return f"<Budget {self.model.id} on {self.gpu.id}: {self.verdict}, {self.max_concurrency:.2f} x {self.max_model_len} tokens>"
-
-
-def weights_only(error: UnsupportedArchitectureError, model: str | Mapping[str, Any]) -> int | None:
-    """Bytes of the weights of a model whose architecture is not understood, where the catalogue has a published total; else None."""
-    if not isinstance(model, str):
-        return None
-    from kvtax.errors import KvtaxError
-    from kvtax.sources.models import find_model
-
-    try:
-        entry = find_model(model)
-    except KvtaxError:
-        return None
-    return None if entry.parameters is None else 2 * entry.parameters
 
 
 def catalogue_stamp() -> dict[str, str]:

@@ -97,7 +97,13 @@ _COUNTS = {
     "gpu_count": 65_536, "tensor_parallel_size": 4096, "pipeline_parallel_size": 4096, "data_parallel_size": 65_536,
     "decode_context_parallel_size": 4096, "max_num_seqs": 10**7, "concurrency": 10**9,
 }  # fmt: skip
-_FLAGS = ("expert_parallel", "enforce_eager", "enable_prefix_caching", "async_scheduling", "disable_hybrid_kv_cache_manager")
+_FLAGS = (
+    "expert_parallel",
+    "enforce_eager",
+    "enable_prefix_caching",
+    "async_scheduling",
+    "disable_hybrid_kv_cache_manager",
+)
 _STRINGS = ("dtype", "quantization", "gpu", "engine", "engine_version", "kv_cache_dtype", "mamba_ssm_cache_dtype")
 
 
@@ -133,7 +139,9 @@ def make_deployment(fields: Mapping[str, Any]) -> Deployment:
         raise InputError("no model is given", code="no-model", hint="name one: --model llama-3-8b")
     engine = values.get("engine", "vllm")
     if engine not in ENGINES:
-        raise InputError(f"engine {engine[:64]!r} is not known", code="unknown-engine", hint="known: " + ", ".join(ENGINES))
+        raise InputError(
+            f"engine {engine[:64]!r} is not known", code="unknown-engine", hint="known: " + ", ".join(ENGINES)
+        )
     return Deployment(**values)
 
 

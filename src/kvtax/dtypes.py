@@ -42,6 +42,7 @@ _TABLE = (
     Dtype("fp8_e8m0", 8, safetensors="F8_E8M0"),
     Dtype("int64", 64, safetensors="I64"),
     Dtype("int32", 32, safetensors="I32"),
+    Dtype("int16", 16, safetensors="I16"),
     Dtype("int8", 8, safetensors="I8"),
     Dtype("uint8", 8, safetensors="U8"),
     Dtype("bool", 8, safetensors="BOOL"),
@@ -87,7 +88,10 @@ def find_dtype(name: str) -> Dtype:
 _PLAIN_KV = {
     "bfloat16": 16, "float16": 16, "float32": 32, "fp8_e4m3": 8, "fp8_e5m2": 8, "fp8_inc": 8, "int8": 8,
 }  # fmt: skip
-KV_DTYPES = (*_PLAIN_KV, "fp8", "fp8_ds_mla", "nvfp4", "nvfp4_ds_mla", "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")  # fmt: skip
+KV_DTYPES = (
+    *_PLAIN_KV, "fp8", "fp8_ds_mla", "nvfp4", "nvfp4_ds_mla", "int8_per_token_head", "fp8_per_token_head",
+    "int4_per_token_head", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl",
+)  # fmt: skip
 
 
 def resolve_kv_dtype(name: str) -> str:

@@ -23,7 +23,7 @@ _MAXIMUM_TOKENS = 2**31
 def _split(text: str, what: str) -> tuple[str, str]:
     text = text.strip().replace("_", "").replace(",", "")
     end = 0
-    while end < len(text) and (text[end].isascii() and text[end].isdigit() or text[end] == "."):
+    while end < len(text) and ((text[end].isascii() and text[end].isdigit()) or text[end] == "."):
         end += 1
     number, unit = text[:end], text[end:].strip().lower()
     if not number or number.count(".") > 1 or number == "." or len(number) > 24:
@@ -71,7 +71,9 @@ def parse_tokens(text: str | int, what: str = "number of tokens") -> int:
         number, unit = _split(str(text), what)
         if unit not in _TOKEN_UNITS:
             raise InputError(
-                f"{what} {str(text)[:64]!r} has no known unit", code="invalid-quantity", hint="write 8192, 8k, 128k or 1M"
+                f"{what} {str(text)[:64]!r} has no known unit",
+                code="invalid-quantity",
+                hint="write 8192, 8k, 128k or 1M",
             )
         value = _scale(number, _TOKEN_UNITS[unit])
     if not 1 <= value <= _MAXIMUM_TOKENS:
@@ -104,6 +106,14 @@ def format_gib(value: int | float, digits: int = 2) -> str:
 def format_count(value: int | float) -> str:
     """A count with separators: 131,072."""
     return f"{value:,.0f}" if isinstance(value, int) or value >= 100 else f"{value:,.2f}"
+
+
+def format_requests(value: float) -> str:
+    """A number of requests, never rounded up: 57.29, 572.9, 5,729."""
+    value = max(value, 0.0)
+    if value >= 1000:
+        return f"{int(value):,}"
+    return f"{int(value * 100) / 100:.2f}" if value < 100 else f"{int(value * 10) / 10:.1f}"
 
 
 def format_tokens(value: int) -> str:

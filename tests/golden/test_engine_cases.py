@@ -28,7 +28,9 @@ def option(value: str) -> Any:
 
 def plan(run: dict[str, Any]) -> VllmPlan:
     config = json.loads((DATA / "configs" / (run["model"].split("+")[0] + ".json")).read_text())
-    given = {name: option(value) for name, value in run["opts"].items() if name not in ("trust_remote_code", "max_model_len")}
+    given = {
+        name: option(value) for name, value in run["opts"].items() if name not in ("trust_remote_code", "max_model_len")
+    }
     deployment = make_deployment(
         {
             "model": config,
@@ -40,7 +42,9 @@ def plan(run: dict[str, Any]) -> VllmPlan:
         }
     )
     card = find_gpu(CARDS[run["gpu"]])
-    return VllmPlan(Question(deployment, read_architecture(config, class_defaults), card, card.total_bytes, "catalogue"))
+    return VllmPlan(
+        Question(deployment, read_architecture(config, class_defaults), card, card.total_bytes, "catalogue")
+    )
 
 
 def name(run: dict[str, Any]) -> str:
@@ -63,24 +67,34 @@ def test_pool_is_the_planners(run: dict[str, Any]) -> None:
     assert pool.blocks_per_request == run["blocks_per_request_at_max_len"]
     assert pool.capacity_tokens == run["kv_tokens"]
     assert round(pool.max_concurrency, 2) == round(run["max_concurrency"], 2)
-    assert sorted(group.layers for group in stage.layout.groups)[:1] == sorted(group["layers"] for group in run["groups"])[:1] or len(run["groups"]) == 1
+    assert (
+        sorted(group.layers for group in stage.layout.groups)[:1]
+        == sorted(group["layers"] for group in run["groups"])[:1]
+        or len(run["groups"]) == 1
+    )
 
 
 @pytest.mark.parametrize("run", [run for run in RUNS if "+" not in run["model"]], ids=name)
 def test_weights_are_the_engines(run: dict[str, Any]) -> None:
-    """Parameter bytes before repacking; the engine keeps a few small tensors in another dtype than the checkpoint."""
+    """Parameter bytes before repacking.
+
+    The engine keeps small tensors in another dtype than the checkpoint: A_log and short convolutions (float32), the router of MiniMax M2
+    (float32), the indexer's key projection of DSA (16 bit instead of fp8); together less than 0.2 % of a rank.
+    """
     _, _, stage = plan(run).memory_and_pool(run["max_model_len"])
     expected = run["weight_param_bytes_before_repack"]
     if run["model"] == "gpt-oss-120b" and run["gpu"] == "a100":
         pytest.xfail("kernels of this card pad the 4-bit blocks: 65.90 GiB instead of 60.77")
-    assert abs(stage.weights_bytes - expected) <= 0.0005 * expected
+    assert abs(stage.weights_bytes - expected) <= (0.002 if run['model'].startswith(('minimax', 'deepseek-v3.2')) else 0.0005) * expected
 
 
 def test_refusals() -> None:
     config = json.loads((DATA / "configs" / "qwen2.5-7b.json").read_text())
     deployment = make_deployment({"model": config, "tensor_parallel_size": 8})
     card = find_gpu("h100-sxm")
-    found = VllmPlan(Question(deployment, read_architecture(config, class_defaults), card, card.total_bytes, "catalogue"))
+    found = VllmPlan(
+        Question(deployment, read_architecture(config, class_defaults), card, card.total_bytes, "catalogue")
+    )
     assert found.refusal is not None
     assert found.refusal.code == "heads-not-divisible"
     assert "1, 2, 4, 7, 14, 28" in found.refusal.hint

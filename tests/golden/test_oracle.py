@@ -65,7 +65,15 @@ def engine_form(kind: dict[str, Any], row: dict[str, Any], dtype_bytes: int) -> 
     return rate, columns * dtype_bytes + 4 * kind.get("recurrent_state_elements", 0)
 
 
-@pytest.mark.parametrize("row", [r for r in ROWS if (r.get("kv") or {}).get("layer_kinds") and r["model_type"] not in ("deepseek_v4", "deepseek_ref")], ids=lambda row: row["id"])
+@pytest.mark.parametrize(
+    "row",
+    [
+        r
+        for r in ROWS
+        if (r.get("kv") or {}).get("layer_kinds") and r["model_type"] not in ("deepseek_v4", "deepseek_ref")
+    ],
+    ids=lambda row: row["id"],
+)
 def test_caches_are_the_oracles(row: dict[str, Any]) -> None:
     if row["id"] in KV_DIFFERS:
         return
@@ -105,7 +113,11 @@ def request_bytes(row: dict[str, Any], tokens: int) -> float:
 def test_requests_of_several_lengths(tokens: int) -> None:
     for row in ROWS:
         kinds = (row.get("kv") or {}).get("layer_kinds")
-        if not kinds or row["model_type"] in ("deepseek_v4", "deepseek_ref", "llama4", "llama4_text") or row["id"] in KV_DIFFERS:
+        if (
+            not kinds
+            or row["model_type"] in ("deepseek_v4", "deepseek_ref", "llama4", "llama4_text")
+            or row["id"] in KV_DIFFERS
+        ):
             continue
         found = architecture(row)
         assert found.kv_bytes(tokens) - found.state_bytes() == request_bytes(row, tokens), row["id"]
@@ -116,4 +128,7 @@ def test_compressed_caches(row: dict[str, Any]) -> None:
     found, kv = architecture(row), row["kv"]
     assert found.kv_bytes_per_token() == kv["long_context_bytes_per_token_16bit"]
     tokens = 128 * 1000
-    assert found.kv_bytes(tokens) == kv["long_context_bytes_per_token_16bit"] * tokens + 2 * kv["fixed_window_elements_per_sequence"]
+    assert (
+        found.kv_bytes(tokens)
+        == kv["long_context_bytes_per_token_16bit"] * tokens + 2 * kv["fixed_window_elements_per_sequence"]
+    )

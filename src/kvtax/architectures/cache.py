@@ -34,7 +34,10 @@ class FullAttention(NamedTuple):
     v_head_dim: int
     index_bytes: int = 0
 
-    kind = "full_attention"
+    @property
+    def kind(self) -> str:
+        """Name of this kind of cache."""
+        return "full_attention"
 
     def token_bytes(self, dtype: str) -> int:
         """num_key_value_heads x (head_dim + v_head_dim) x bits / 8 + index_bytes [bytes]."""
@@ -66,7 +69,10 @@ class SlidingWindow(NamedTuple):
     window: int
     sink_tokens: int = 0
 
-    kind = "sliding_window"
+    @property
+    def kind(self) -> str:
+        """Name of this kind of cache."""
+        return "sliding_window"
 
     def token_bytes(self, dtype: str) -> int:
         """num_key_value_heads x (head_dim + v_head_dim) x bits / 8 [bytes]."""
@@ -97,7 +103,10 @@ class ChunkedLocal(NamedTuple):
     v_head_dim: int
     chunk: int
 
-    kind = "chunked_local"
+    @property
+    def kind(self) -> str:
+        """Name of this kind of cache."""
+        return "chunked_local"
 
     def token_bytes(self, dtype: str) -> int:
         """num_key_value_heads x (head_dim + v_head_dim) x bits / 8 [bytes]."""
@@ -132,7 +141,10 @@ class MultiHeadLatent(NamedTuple):
     index_bytes: int = 0
     index_pool: int = 1
 
-    kind = "multi_head_latent"
+    @property
+    def kind(self) -> str:
+        """Name of this kind of cache."""
+        return "multi_head_latent"
 
     def token_bytes(self, dtype: str) -> int:
         """(kv_lora_rank + qk_rope_head_dim) x bits / 8 + index_bytes / index_pool, rounded down [bytes]."""
@@ -167,7 +179,10 @@ class CompressedLatent(NamedTuple):
     ratio: int
     index_head_dim: int = 0
 
-    kind = "compressed_latent"
+    @property
+    def kind(self) -> str:
+        """Name of this kind of cache."""
+        return "compressed_latent"
 
     def row_bytes(self, dtype: str) -> int:
         """Bytes of one compressed row with its index row [bytes]."""
@@ -250,7 +265,10 @@ class Recurrent(NamedTuple):
     model_dtype: str = "bfloat16"
     ssm_dtype: str = ""
 
-    kind = "recurrent"
+    @property
+    def kind(self) -> str:
+        """Name of this kind of cache."""
+        return "recurrent"
 
     def state_bytes(self, ssm_dtype: str | None = None, conv_dtype: str | None = None) -> int:
         """Sum over states of elements x bits / 8 [bytes]."""
@@ -289,7 +307,10 @@ class CrossAttention(NamedTuple):
     v_head_dim: int
     source_len: int
 
-    kind = "cross_attention"
+    @property
+    def kind(self) -> str:
+        """Name of this kind of cache."""
+        return "cross_attention"
 
     def source_bytes(self, dtype: str, source_tokens: int | None = None) -> int:
         """Bytes of the keys and values of the source [bytes]."""
@@ -343,7 +364,10 @@ class Shared(_Nothing):
     """A layer that reads the cache of an earlier layer (Gemma 3n and 4, cross-layer attention)."""
 
     __slots__ = ("with_layer",)
-    kind = "shared"
+    @property
+    def kind(self) -> str:
+        """Name of this kind of cache."""
+        return "shared"
 
     def __init__(self, with_layer: int) -> None:
         self.with_layer = with_layer
@@ -369,7 +393,10 @@ class NoCache(_Nothing):
     """A layer without attention or state (an MLP or MoE layer of a hybrid, an attention that was pruned away)."""
 
     __slots__ = ()
-    kind = "no_cache"
+    @property
+    def kind(self) -> str:
+        """Name of this kind of cache."""
+        return "no_cache"
 
     def __repr__(self) -> str:
         """As one would type it."""

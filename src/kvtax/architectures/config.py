@@ -283,8 +283,8 @@ class Config:
             found._defaults = {**found._defaults, **own, **given}
         return found
 
-    def retyped(self, model_type: str = "", **changes: Any) -> Config:
-        """The same level read as another model type, or with other values; where it stands in the file stays."""
+    def retyped(self, model_type: str = "", *, keep_defaults: bool = False, **changes: Any) -> Config:
+        """The same level read as another model type (with its defaults, or these), or with other values."""
         found = Config(
             {**self.values, **changes},
             self._load_defaults,
@@ -294,7 +294,7 @@ class Config:
             parent=self.parent,
         )
         found.asked = self.asked
-        if found.model_type == self.model_type:
+        if keep_defaults or found.model_type == self.model_type:
             found._defaults = self._defaults
         return found
 

@@ -347,7 +347,7 @@ def mtp_layers(
     """
     if not layers:
         return []
-    # not `linear`: checkpoints keep this projection in the model's dtype when they are quantised
+    # not `linear`: checkpoints keep this projection and the copy of the head in the model's dtype when they are quantised
     found = [
         *body,
         *norm(f"{layer}.enorm", hidden_size, layers),
@@ -360,7 +360,7 @@ def mtp_layers(
             *embedding(vocab_size, hidden_size, name=f"{layer}.embed_tokens"),
             *lm_head(vocab_size, hidden_size, False, name=f"{layer}.shared_head.head"),
         ]
-        found += [tensor._replace(layers=layers) for tensor in copies]
+        found += [tensor._replace(layers=layers, linear=False) for tensor in copies]
     return not_loaded(found)
 
 

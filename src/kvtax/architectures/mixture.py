@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvtax.architectures.config import MAXIMUM_EXPERTS, Config, describe
 from kvtax.architectures.decoder import Shape, attention, gated_mlp, layers_where
@@ -19,7 +19,7 @@ class Routed(NamedTuple):
     num_experts_per_tok: int
     moe_intermediate_size: int
 
-    def facts(self) -> dict[str, int]:
+    def facts(self) -> dict[str, Any]:
         """The fields of an Architecture."""
         return dict(zip(self._fields, self, strict=True))
 
@@ -77,7 +77,8 @@ def per_layer(config: Config, key: str, num_hidden_layers: int, *, extra: int = 
     """A list of one string per layer, cut to the decoder's layers where it goes on for `extra` MTP layers; None without one."""
     values = config.optional_list(key)
     if extra and values is not None and len(values) == num_hidden_layers + extra:
-        config = config.retyped(**{key: values[:num_hidden_layers]})
+        changes: dict[str, Any] = {key: values[:num_hidden_layers]}
+        config = config.retyped(**changes)
     return config.layer_types(num_hidden_layers, key)
 
 

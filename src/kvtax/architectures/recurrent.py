@@ -108,7 +108,7 @@ class Mamba1(NamedTuple):
     norms: tuple[str, ...] = ()
 
     def tensors(self, prefix: str, layers: tuple[int, ...]) -> list[Tensor]:
-        """in_proj [2 I, H], conv1d [I, 1, K], x_proj [R + 2 N, I], dt_proj [I, R], A_log [I, N], D [I], out_proj [H, I]."""
+        """in_proj [2 I, H], conv1d [I, 1, K], x_proj [R + 2 N, I], dt_proj [I, R], A_log [I, N], D [I], out_proj."""
         width, state, rank = self.intermediate_size, self.state_size, self.time_step_rank
         found = [
             Tensor(f"{prefix}.A_log", (width, state), COMPONENT, layers, shard=COLUMN),
@@ -169,7 +169,7 @@ class Mamba2(NamedTuple):
         return self
 
     def tensors(self, prefix: str, layers: tuple[int, ...]) -> list[Tensor]:
-        """in_proj [2 I + 2 G N + heads, H], conv1d [I + 2 G N, 1, K], A_log, D, dt_bias [heads], norm [I], out_proj [H, I]."""
+        """in_proj [2 I + 2 G N + heads, H], conv1d [I + 2 G N, 1, K], A_log, D, dt_bias [heads], norm [I], out_proj."""
         width, groups = self.intermediate_size, (self.n_groups, 2 * self.state_size)
         found = [
             Tensor(f"{prefix}.{name}", (self.num_heads,), COMPONENT, layers, shard=COLUMN)
@@ -222,7 +222,7 @@ class GatedDeltaNet(NamedTuple):
         return 2 * self.key_dim + self.value_dim
 
     def tensors(self, prefix: str, layers: tuple[int, ...], projections: dict[str, int]) -> list[Tensor]:
-        """conv1d [conv_dim, 1, K], dt_bias, A_log [value heads], norm [head_v_dim], out_proj [H, value_dim], `projections`."""
+        """conv1d [conv_dim, 1, K], dt_bias, A_log [value heads], norm [head_v_dim], out_proj, and the `projections`."""
         found = [
             Tensor(f"{prefix}.{name}", (self.num_v_heads,), COMPONENT, layers, shard=COLUMN)
             for name in ("dt_bias", "A_log")
@@ -244,7 +244,7 @@ class GatedDeltaNet(NamedTuple):
 
 
 class KimiDelta(NamedTuple):
-    """Kimi Delta Attention: as many keys as values, gates per channel, a state that is float32 whatever else is asked for."""
+    """Kimi Delta Attention: as many keys as values, gates per channel, a state that is always float32."""
 
     hidden_size: int
     num_heads: int
@@ -259,9 +259,9 @@ class KimiDelta(NamedTuple):
     def tensors(
         self, prefix: str, layers: tuple[int, ...], *, a_log: tuple[int, ...] = (), full_rank_gate: bool = False
     ) -> list[Tensor]:
-        """q, k and v [width, H] with a convolution [width, 1, K] each; decay f and gate g through head_dim dimensions; b [heads, H].
+        """q, k, v [width, H] with a convolution [width, 1, K] each; decay f and gate g through head_dim dimensions; b.
 
-        A_log [heads] (or shaped `a_log`), dt_bias [width], a norm over a head and o [H, width]; the gate may be one matrix g [width, H].
+        A_log [heads] (or shaped `a_log`), dt_bias [width], a norm over a head, o [H, width]; g may be one matrix.
         """
         hidden, width = self.hidden_size, self.width
         found = [

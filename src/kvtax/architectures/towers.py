@@ -166,12 +166,21 @@ def clip_vision(config: Config, prefix: str) -> list[Tensor]:
     return [
         Tensor(f"{model}.embeddings.class_embedding", (hidden_size,), "vision"),
         *convolution(
-            f"{model}.embeddings.patch_embedding", hidden_size, config.integer("num_channels"), patch_size, patch_size, bias=False
+            f"{model}.embeddings.patch_embedding",
+            hidden_size,
+            config.integer("num_channels"),
+            patch_size,
+            patch_size,
+            bias=False,
         ),
         Tensor(f"{model}.embeddings.position_embedding.weight", (side * side + 1, hidden_size), "vision"),
         *norm(f"{model}.pre_layrnorm", hidden_size, bias=True, component="vision"),
         *encoder_layers(
-            f"{model}.encoder.layers", config.integer("num_hidden_layers"), hidden_size, heads, config.integer("intermediate_size")
+            f"{model}.encoder.layers",
+            config.integer("num_hidden_layers"),
+            hidden_size,
+            heads,
+            config.integer("intermediate_size"),
         ),
         *norm(f"{model}.post_layernorm", hidden_size, bias=True, component="vision"),
     ]
@@ -191,7 +200,9 @@ def siglip_vision(config: Config, prefix: str) -> list[Tensor]:
             f"{model}.embeddings.patch_embedding", hidden_size, config.integer("num_channels"), patch_size, patch_size
         ),
         Tensor(f"{model}.embeddings.position_embedding.weight", (side * side, hidden_size), "vision"),
-        *encoder_layers(f"{model}.encoder.layers", config.integer("num_hidden_layers"), hidden_size, heads, intermediate_size),
+        *encoder_layers(
+            f"{model}.encoder.layers", config.integer("num_hidden_layers"), hidden_size, heads, intermediate_size
+        ),
         *norm(f"{model}.post_layernorm", hidden_size, bias=True, component="vision"),
     ]
     if config.boolean("vision_use_head", default=True):
@@ -246,9 +257,7 @@ def vision_tower(config: Config, prefix: str = "vision_tower.") -> list[Tensor]:
     return tower(config, prefix)
 
 
-def whisper_encoder(
-    config: Config, prefix: str, *, positions: bool = True, component: str = "audio"
-) -> list[Tensor]:
+def whisper_encoder(config: Config, prefix: str, *, positions: bool = True, component: str = "audio") -> list[Tensor]:
     """Whisper's encoder: two convolutions over mel bins, a table of positions, pre-norm layers whose keys have no bias, a norm after.
 
     Source: transformers 5.24.0 models/whisper/modeling_whisper.py.
@@ -262,7 +271,9 @@ def whisper_encoder(
         *convolution(f"{prefix}conv2", width, width, 3, component=component),
     ]
     if positions:
-        found.append(Tensor(f"{prefix}embed_positions.weight", (config.integer("max_source_positions"), width), component))
+        found.append(
+            Tensor(f"{prefix}embed_positions.weight", (config.integer("max_source_positions"), width), component)
+        )
     found += encoder_layers(
         f"{prefix}layers", config.integer("encoder_layers", "num_hidden_layers"), width, heads,
         config.integer("encoder_ffn_dim", "intermediate_size"), component=component, mlp_names=("fc1", "fc2"),
@@ -272,7 +283,12 @@ def whisper_encoder(
 
 
 def projector(
-    prefix: str, in_features: int, hidden_size: int, *, bias: bool = True, names: Sequence[str] = ("linear_1", "linear_2")
+    prefix: str,
+    in_features: int,
+    hidden_size: int,
+    *,
+    bias: bool = True,
+    names: Sequence[str] = ("linear_1", "linear_2"),
 ) -> list[Tensor]:
     """Two linear layers from the tower to the text model, such as `multi_modal_projector`."""
     first, second = (f"{prefix}.{name}" for name in names)

@@ -35,7 +35,7 @@ def run_app(words: Sequence[str]) -> int:
         hint = f"did you mean {closest}?" if closest else "--help lists the options"
         raise UsageError(f"there is no option {error.option_name}", hint=hint) from None
     except ClickException as error:
-        where = getattr(getattr(error, "ctx", None), "command_path", "kvtax")
+        where = f"kvtax {words[0]}" if words[0] in COMMANDS else "kvtax"
         raise UsageError(error.format_message().rstrip("."), hint=f"{where} --help shows how it is used") from None
     except typer.Abort:
         raise KeyboardInterrupt from None

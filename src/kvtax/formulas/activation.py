@@ -52,9 +52,7 @@ def attention_peak_bytes(
     return tokens * element_bytes * (2 * hidden_size + (2 * query_width + 2 * key_value_width) // tp)
 
 
-def logits_peak_bytes(
-    tokens: int, rows: int, hidden_size: int, vocab_size: int, tp: int, element_bytes: int
-) -> int:
+def logits_peak_bytes(tokens: int, rows: int, hidden_size: int, vocab_size: int, tp: int, element_bytes: int) -> int:
     """Peak at the sampler: hidden states of the step, logits of `rows` requests in the model dtype and in float32, gathered from all ranks.
 
     tokens * hidden_size * element_bytes + rows * vocab_size * (element_bytes + 4) + (rows * vocab_size * element_bytes // tp where tp > 1)

@@ -38,6 +38,24 @@ def read_local(path: str) -> tuple[dict[str, Any], dict[str, Any] | None, list[N
     return config, extra, notices
 
 
+def index_total_bytes(path: str) -> int | None:
+    """The bytes of all shards as the index beside a config states them, or None."""
+    path = os.path.expanduser(path)
+    directory = path if os.path.isdir(path) else os.path.dirname(path)
+    index = os.path.join(directory, "model.safetensors.index.json")
+    if not os.path.isfile(index):
+        return None
+    try:
+        values, _ = parse_json(read_bytes(index, _shown(index)), _shown(index))
+    except ConfigError:
+        return None
+    metadata = values.get("metadata")
+    size = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if isinstance(size, float) and size.is_integer():
+        size = int(size)
+    return size if isinstance(size, int) and not isinstance(size, bool) and 0 < size < 2**60 else None
+
+
 def read_bytes(path: str, where: str) -> bytes:
     """The bytes of a regular file, one more than the most that a config may have at most.
 

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.registry import read_architecture
+from kvtax.errors import UnsupportedArchitectureError
 from kvtax.sources.class_defaults import class_defaults
-from kvtax.sources.local import looks_like_path, read_local
+from kvtax.sources.local import index_total_bytes, looks_like_path, read_local
 from kvtax.sources.models import ModelEntry, find_model, read_config, read_quant_config
 from kvtax.terms import Notice
+from kvtax.units import format_bytes
 
 
 class Model(NamedTuple):
@@ -48,16 +50,31 @@ def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Mo
         return Model("(config)", "the config that was given", architecture, None, _about(architecture))
     if looks_like_path(model):
         config, quant_config, notices = read_local(model)
-        architecture = read_architecture(config, class_defaults, extra_quantization=quant_config)
+        try:
+            architecture = read_architecture(config, class_defaults, extra_quantization=quant_config)
+        except UnsupportedArchitectureError as error:
+            raise _with_weights(error, index_total_bytes(model), "model.safetensors.index.json beside it") from None
         return Model(model, f"file {model}", architecture, None, (*notices, *_about(architecture)))
     if not extra and model in _FOUND:
         return _FOUND[model]
     entry = find_model(model, extra)
-    architecture = read_architecture(read_config(entry), class_defaults, extra_quantization=read_quant_config(entry))
+    try:
+        architecture = read_architecture(read_config(entry), class_defaults, extra_quantization=read_quant_config(entry))
+    except UnsupportedArchitectureError as error:
+        published = None if entry.parameters is None else 2 * entry.parameters
+        raise _with_weights(error, published, "published parameters in 16 bit") from None
     found = Model(entry.id, f"catalogue: {entry.source}", architecture, entry, (*_about_entry(entry), *_about(architecture)))
     if not extra and len(_FOUND) < 512:
         _FOUND[model] = found
     return found
+
+
+def _with_weights(error: UnsupportedArchitectureError, size: int | None, source: str) -> UnsupportedArchitectureError:
+    """The same error, with the weights alone in its hint where they can be known."""
+    if size is None:
+        return error
+    hint = f"weights alone: {size} bytes = {format_bytes(size)} ({source}); no KV, so no budget"
+    return UnsupportedArchitectureError(error.message, hint=hint, where=error.where)
 
 
 def _about_entry(entry: ModelEntry) -> list[Notice]:

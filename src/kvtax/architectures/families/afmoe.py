@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import MAXIMUM_EXPERTS, MAXIMUM_LAYERS, Config
 from kvtax.architectures.decoder import Shape, assemble, attention_caches, every_nth_full, experts
@@ -23,7 +25,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     sparse = tuple(index for index in shape.layers if index >= first)
     dense = others(shape.layers, sparse)
     heads_width = shape.num_attention_heads * shape.head_dim
-    facts: dict[str, int] = {}
+    facts: dict[str, Any] = {}
     body = block(shape, shape.layers, qkv_bias=bias, o_bias=bias, qk_norm="head", norms=NORMS)
     body += linear(f"{LAYER}.self_attn.gate_proj", heads_width, shape.hidden_size, "attention", shape.layers, shard=COLUMN)
     if sparse:

@@ -1,4 +1,4 @@
-"""Bamba and Granite 4 hybrid: Mamba 2 layers with attention in some, a dense MLP or experts beside a shared MLP in each."""
+"""Bamba and Granite 4 hybrid: Mamba 2 layers with attention in some, an MLP or experts and a shared MLP in each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvtax.architectures.tensors import COLUMN, EXPERT, ROW, Tensor, linear, nor
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """Grouped-query attention or Mamba 2, then a gated MLP; Granite: a shared MLP and, where it has them, routed experts.
+    """Grouped-query attention or Mamba 2, then a gated MLP; Granite: a shared MLP and, if it has any, experts.
 
     Source: transformers 5.24.0 models/bamba/modeling_bamba.py, models/granitemoehybrid/modeling_granitemoehybrid.py
     (checkpoint names: conversion_mapping.py).

@@ -28,7 +28,7 @@ def heads_of(config: Config, side: str) -> int:
 
 
 def layers_of(config: Config, name: str, side: str, *, key_bias: bool = True) -> list[Tensor]:
-    """Layers of the encoder or decoder below `name`: attention, in the decoder attention to the encoder, a plain MLP, norms."""
+    """Layers of the encoder or decoder below `name`: attention (in the decoder also to the encoder), a plain MLP, norms."""
     width, heads = config.integer("d_model"), heads_of(config, side)
     layers = tuple(range(config.integer(f"{side}_layers", maximum=MAXIMUM_LAYERS)))
     layer = f"{name}.layers.*"

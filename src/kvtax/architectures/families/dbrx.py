@@ -53,10 +53,10 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         *norm(f"{block}.norm_attn_norm.norm_2", hidden, layers),
         Tensor(f"{block}.ffn.router.layer.weight", (numbers.num_experts, hidden), "router", layers),
     ]
-    for name in ("w1", "v1", "w2"):
-        body.append(
-            Tensor(f"{block}.ffn.experts.mlp.{name}", (rows, hidden), "routed_experts", layers, shard=EXPERT, linear=True)
-        )
+    body += [
+        Tensor(f"{block}.ffn.experts.mlp.{name}", (rows, hidden), "routed_experts", layers, shard=EXPERT, linear=True)
+        for name in ("w1", "v1", "w2")
+    ]
     caches = attention_caches(config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim)
     return assemble(
         config, shape, body, caches, prefix=prefix, final_norm=norm("transformer.norm_f", hidden), embed_name="transformer.wte",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import MAXIMUM_EXPERTS, MAXIMUM_LAYERS, Config
 from kvtax.architectures.decoder import Shape, assemble, attention_caches, experts
@@ -21,7 +23,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     sparse = _sparse_layers(config, shape)
     dense = others(shape.layers, sparse)
     extra = tuple(range(mtp_count(config, "num_nextn_predict_layers")))
-    facts: dict[str, int] = {}
+    facts: dict[str, Any] = {}
     body = block(shape, shape.layers, qkv_bias=bias, o_bias=bias)
     if sparse:
         numbers = routed(config, experts=("moe_num_experts", "num_experts"), used=("moe_k", "num_experts_per_tok"))

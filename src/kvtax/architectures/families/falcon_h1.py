@@ -24,8 +24,8 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     layer = "model.layers.*"
     body = [
         *attention(
-            f"{layer}.self_attn", shape.layers, hidden, shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim,
-            qkv_bias=bias, o_bias=bias,
+            f"{layer}.self_attn", shape.layers, hidden, shape.num_attention_heads, shape.num_key_value_heads,
+            shape.head_dim, qkv_bias=bias, o_bias=bias,
         ),
         *mixer.tensors(f"{layer}.mamba", shape.layers),
         *gated_mlp(f"{layer}.feed_forward", shape.layers, hidden, intermediate_size, bias=config.boolean("mlp_bias")),

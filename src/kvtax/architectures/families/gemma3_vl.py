@@ -1,4 +1,4 @@
-"""Gemma 3 with images, and its siblings PaliGemma and ShieldGemma 2: a SigLIP tower, a projector and a Gemma text model."""
+"""Gemma 3 with images, PaliGemma and ShieldGemma 2: a SigLIP tower, a projector and a Gemma text model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from kvtax.architectures.towers import build_text, tied_embeddings, vision_tower
 def _gemma3_projector(prefix: str, vision_hidden_size: int, hidden_size: int) -> list[Tensor]:
     """A norm of the tower's width and one matrix, kept [in, out], from there to the text model's."""
     return [
-        Tensor(f"{prefix}multi_modal_projector.mm_input_projection_weight", (vision_hidden_size, hidden_size), "vision"),
+        Tensor(
+            f"{prefix}multi_modal_projector.mm_input_projection_weight", (vision_hidden_size, hidden_size), "vision"
+        ),
         *norm(f"{prefix}multi_modal_projector.mm_soft_emb_norm", vision_hidden_size, component="vision"),
     ]
 

@@ -1,4 +1,4 @@
-"""Gemma 3n: alternating updates of several residual streams, embeddings per layer, and caches that the last layers share."""
+"""Gemma 3n: several residual streams, embeddings per layer, and caches that the last layers share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def shared_from(config: Config, kinds: Sequence[str]) -> tuple[int, dict[str, in
     return first, sources
 
 
-def with_sharing(caches: list[LayerCache], kinds: Sequence[str], first: int, sources: dict[str, int]) -> list[LayerCache]:
+def with_sharing(
+    caches: list[LayerCache], kinds: Sequence[str], first: int, sources: dict[str, int]
+) -> list[LayerCache]:
     """The caches, those from layer `first` on replaced by a reference to the layer that they are read from."""
     return [*caches[:first], *(Shared(sources[kind]) for kind in kinds[first:])]
 
@@ -130,10 +132,13 @@ def _text(config: Config, prefix: str) -> Architecture:
 def _pair(config: Config, key: str) -> list[tuple[int, int]]:
     """Two pairs of numbers, such as kernel sizes of the two convolutions."""
     values = config.get(key)
-    found: list[tuple[int, int]] = []
-    for value in values if isinstance(values, list) else []:
-        if isinstance(value, list) and len(value) == 2 and all(type(size) is int and 1 <= size <= 4096 for size in value):
-            found.append((value[0], value[1]))
+    found = [
+        (value[0], value[1])
+        for value in (values if isinstance(values, list) else [])
+        if isinstance(value, list)
+        and len(value) == 2
+        and all(type(size) is int and 1 <= size <= 4096 for size in value)
+    ]
     if len(found) != 2 or len(values) != 2:
         config.fail(key, f"must be two pairs of whole numbers, not {describe(values)}")
     return found
@@ -182,7 +187,13 @@ def _audio(config: Config, prefix: str) -> list[Tensor]:
     found += linear(f"{block}.lconv1d.linear_end", hidden_size, hidden_size, "audio", blocks)
     kernel = config.integer("conf_conv_kernel_size", maximum=4096)
     found.append(Tensor(f"{block}.lconv1d.depthwise_conv1d.weight", (hidden_size, 1, kernel), "audio", blocks))
-    for name in ("attention.pre_attn_norm", "attention.post_norm", "lconv1d.pre_layer_norm", "lconv1d.conv_norm", "norm"):
+    for name in (
+        "attention.pre_attn_norm",
+        "attention.post_norm",
+        "lconv1d.pre_layer_norm",
+        "lconv1d.conv_norm",
+        "norm",
+    ):
         found += norm(f"{block}.{name}", hidden_size, blocks, component="audio")
     return found
 
@@ -199,7 +210,7 @@ def _embedder(config: Config, prefix: str, text_hidden_size: int, component: str
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """Sliding layers with a full one after every fourth; the last num_kv_shared_layers read the cache of an earlier layer.
+    """Sliding layers with a full one after every fourth; the last ones read the cache of an earlier layer.
 
     Source: transformers 5.24.0 models/gemma3n/modeling_gemma3n.py.
     """

@@ -1,4 +1,4 @@
-"""Gemma 4: geometry that differs between sliding and full layers, caches that the last layers share, embeddings per layer, experts."""
+"""Gemma 4: sliding and full layers of different geometry, shared caches, embeddings per layer, experts, towers."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def _geometry(config: Config, shape: Shape, kinds: Sequence[str]) -> list[Geomet
         own = overrides.get(index, {})
         heads = own.get("num_key_value_heads", shape.num_key_value_heads)
         if shape.num_attention_heads % heads:
-            config.fail("num_global_key_value_heads", f"{heads} does not divide {shape.num_attention_heads} query heads")
+            config.fail(
+                "num_global_key_value_heads", f"{heads} does not divide {shape.num_attention_heads} query heads"
+            )
         found.append(Geometry(heads, own.get("head_dim", shape.head_dim), not equal or kind == "sliding_attention"))
     return found
 
@@ -132,7 +134,9 @@ def _attention(config: Config, shape: Shape, geometry: Sequence[Geometry]) -> li
         heads = (0, layer.num_key_value_heads)
         found += linear(f"{name}.q_proj", queries, shape.hidden_size, "attention", layers, bias=bias, shard=COLUMN)
         for key in ("k_proj", "v_proj") if layer.value_projection else ("k_proj",):
-            found += linear(f"{name}.{key}", keys, shape.hidden_size, "attention", layers, bias=bias, shard=HEADS, heads=heads)
+            found += linear(
+                f"{name}.{key}", keys, shape.hidden_size, "attention", layers, bias=bias, shard=HEADS, heads=heads
+            )
         found += linear(f"{name}.o_proj", shape.hidden_size, queries, "attention", layers, bias=bias, shard=ROW)
         found += norm(f"{name}.q_norm", layer.head_dim, layers)
         found += norm(f"{name}.k_norm", layer.head_dim, layers)
@@ -140,7 +144,7 @@ def _attention(config: Config, shape: Shape, geometry: Sequence[Geometry]) -> li
 
 
 def _moe(config: Config, layers: tuple[int, ...], hidden_size: int) -> tuple[list[Tensor], dict[str, Any]]:
-    """Routed experts beside the dense MLP of every layer: two stacks, or linear layers of their own where these are quantised."""
+    """Routed experts beside the dense MLP of every layer, in two stacks [experts, out, in]."""
     num_experts = config.integer("num_experts", maximum=MAXIMUM_EXPERTS)
     width = config.integer("moe_intermediate_size")
     layer = "model.layers.*"
@@ -151,18 +155,12 @@ def _moe(config: Config, layers: tuple[int, ...], hidden_size: int) -> tuple[lis
     ]
     for name in ("post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2"):
         found += norm(f"{layer}.{name}", hidden_size, layers)
-    quantization = config.root.values.get("quantization_config")
-    if isinstance(quantization, dict) and quantization.get("quant_method") == "compressed-tensors":
-        found += gated_mlp(
-            f"{layer}.experts.*", layers, hidden_size, width, component="routed_experts", per_layer=num_experts
-        )
-    else:
-        for name, sizes in (("gate_up_proj", (2 * width, hidden_size)), ("down_proj", (hidden_size, width))):
-            found.append(
-                Tensor(
-                    f"{layer}.experts.{name}", (num_experts, *sizes), "routed_experts", layers, shard=EXPERT, linear=True
-                )
+    for name, sizes in (("gate_up_proj", (2 * width, hidden_size)), ("down_proj", (hidden_size, width))):
+        found.append(
+            Tensor(
+                f"{layer}.experts.{name}", (num_experts, *sizes), "routed_experts", layers, shard=EXPERT, linear=True
             )
+        )
     per_token = config.integer("top_k_experts", "num_experts_per_tok", maximum=num_experts)
     return found, {"num_experts": num_experts, "num_experts_per_tok": per_token, "moe_intermediate_size": width}
 
@@ -269,7 +267,10 @@ def _audio(config: Config, prefix: str) -> list[Tensor]:
     parts = [(f"self_attn.{name}", attention, hidden_size) for name in ("q_proj", "k_proj", "v_proj")]
     parts += [("self_attn.post", hidden_size, hidden_size)]
     for name in ("feed_forward1", "feed_forward2"):
-        parts += [(f"{name}.ffw_layer_1", 4 * hidden_size, hidden_size), (f"{name}.ffw_layer_2", hidden_size, 4 * hidden_size)]
+        parts += [
+            (f"{name}.ffw_layer_1", 4 * hidden_size, hidden_size),
+            (f"{name}.ffw_layer_2", hidden_size, 4 * hidden_size),
+        ]
         for side in ("pre", "post"):
             found += norm(f"{layer}.{name}.{side}_layer_norm", hidden_size, layers, component="audio")
     parts += [("lconv1d.linear_start", 2 * hidden_size, hidden_size), ("lconv1d.linear_end", hidden_size, hidden_size)]
@@ -281,7 +282,10 @@ def _audio(config: Config, prefix: str) -> list[Tensor]:
     found.append(Tensor(f"{layer}.lconv1d.depthwise_conv1d.weight", (hidden_size, 1, kernel), "audio", layers))
     for name in ("lconv1d.pre_layer_norm", "lconv1d.conv_norm", "norm_pre_attn", "norm_post_attn", "norm_out"):
         found += norm(f"{layer}.{name}", hidden_size, layers, component="audio")
-    return [*found, *linear(f"{prefix}output_proj", config.integer("output_proj_dims"), hidden_size, "audio", bias=True)]
+    return [
+        *found,
+        *linear(f"{prefix}output_proj", config.integer("output_proj_dims"), hidden_size, "audio", bias=True),
+    ]
 
 
 def _unified_vision(config: Config, text_hidden_size: int) -> list[Tensor]:
@@ -325,7 +329,7 @@ def _multimodal(config: Config, text_hidden_size: int) -> list[Tensor]:
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """Sliding layers with a full one after every fifth, which has heads of its own width; towers where the config has them.
+    """Sliding layers with a full one after every fifth, which has heads of its own width; towers where the file has them.
 
     Source: transformers 5.24.0 models/gemma4/modeling_gemma4.py, models/gemma4_unified/modeling_gemma4_unified.py.
     """

@@ -1,4 +1,4 @@
-"""Two models with the model type `git`: Microsoft's GIT, which writes captions, and Grok 2, whose class is Grok1ForCausalLM."""
+"""Two models of model type `git`: Microsoft's GIT, which writes captions, and Grok 2 (class Grok1ForCausalLM)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def _grok(config: Config, prefix: str) -> Architecture:
     """
     shape = Shape(config)
     layers, hidden_size = shape.layers, shape.hidden_size
-    width, num_experts = config.integer("moe_intermediate_size"), config.integer("num_local_experts", maximum=MAXIMUM_EXPERTS)
+    width, num_experts = (
+        config.integer("moe_intermediate_size"),
+        config.integer("num_local_experts", maximum=MAXIMUM_EXPERTS),
+    )
     layer = "model.layers.*"
     body = attention(
         f"{layer}.self_attn", layers, hidden_size, shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
@@ -49,7 +52,9 @@ def _layers(config: Config, layers: tuple[int, ...], hidden_size: int) -> list[T
             f"{layer}.attention.self.{name}", hidden_size, hidden_size, "attention", layers,
             bias=True, shard=shard, heads=(0, heads) if shard == HEADS else (0, 0),
         )  # fmt: skip
-    found += linear(f"{layer}.attention.output.dense", hidden_size, hidden_size, "attention", layers, bias=True, shard=ROW)
+    found += linear(
+        f"{layer}.attention.output.dense", hidden_size, hidden_size, "attention", layers, bias=True, shard=ROW
+    )
     found += norm(f"{layer}.attention.output.LayerNorm", hidden_size, layers, bias=True)
     found += linear(f"{layer}.intermediate.dense", width, hidden_size, "mlp", layers, bias=True, shard=COLUMN)
     found += linear(f"{layer}.output.dense", hidden_size, width, "mlp", layers, bias=True, shard=ROW)
@@ -75,9 +80,7 @@ def _captions(config: Config, prefix: str) -> Architecture:
     ]
     frames = config.optional_integer("num_image_with_embedding", minimum=0, maximum=65_536)
     if frames:
-        tensors.append(
-            Tensor("git.img_temporal_embedding.*", (1, 1, vision_width), "vision", tuple(range(frames)))
-        )
+        tensors.append(Tensor("git.img_temporal_embedding.*", (1, 1, vision_width), "vision", tuple(range(frames))))
     if config.architecture != "GitModel":
         tensors += lm_head(vocab_size, hidden_size, config.tie_word_embeddings(), name="output", bias=True)
     head_dim = hidden_size // heads

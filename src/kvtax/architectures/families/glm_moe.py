@@ -73,9 +73,10 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         facts["num_experts"] = numbers.num_experts
         facts["num_experts_per_tok"] = numbers.num_experts_per_tok
         facts["moe_intermediate_size"] = numbers.moe_intermediate_size
-    names = {"embed_name": "model.word_embeddings"} if variant.fused else {}
+    if variant.fused:
+        facts["embed_name"] = "model.word_embeddings"
     body = _layers(config, shape, variant, shape.layers, sparse, numbers, width)
-    architecture = assemble(config, shape, body, _caches(config, shape, variant), prefix=prefix, **names, **facts)
+    architecture = assemble(config, shape, body, _caches(config, shape, variant), prefix=prefix, **facts)
     extra = mtp_indices(shape.num_hidden_layers, mtp_count(config)) if variant.mtp else ()
     if not extra:
         return architecture

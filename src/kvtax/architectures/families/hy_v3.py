@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import MAXIMUM_EXPERTS, MAXIMUM_LAYERS, Config
 from kvtax.architectures.decoder import Shape, assemble, attention_caches, experts
@@ -21,7 +23,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     bias = config.boolean("mlp_bias")
     extra = mtp_indices(shape.num_hidden_layers, mtp_count(config))
     numbers = routed(config, experts=("num_experts", "num_local_experts")) if sparse or extra else None
-    facts = {} if numbers is None else numbers.facts()
+    facts: dict[str, Any] = {} if numbers is None else numbers.facts()
     body = _attention(config, shape, shape.layers)
     if numbers is not None:
         body += _experts(config, shape, numbers, sparse, bias)

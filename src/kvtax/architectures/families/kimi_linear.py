@@ -1,4 +1,4 @@
-"""Kimi Linear and the text model of Kimi K3: Kimi Delta Attention with latent attention every so many layers, experts behind them."""
+"""Kimi Linear and the text model of Kimi K3: delta attention, latent attention every so many layers, experts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LAYER = "model.layers.*"
 def build(config: Config, *, prefix: str = "") -> Architecture:
     """Delta attention or multi-head latent attention, then a gated MLP or routed and shared experts.
 
-    K3 adds a gate on the latent attention, experts in a narrower width, and weights that mix the outputs of earlier blocks of layers.
+    K3 adds a gate on the latent attention, experts in a narrower width, and weights that mix earlier blocks of layers.
 
     Source: transformers 5.24.0 models/kimi_linear/modeling_kimi_linear.py (checkpoint names: conversion_mapping.py);
     K3: repository file modeling_kimi_linear.py of moonshotai's model.
@@ -120,7 +120,7 @@ def _delta_attention(config: Config, delta: KimiDelta, layers: tuple[int, ...]) 
 
 
 def _mlp_layers(config: Config, shape: LatentDecoder) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Layers with one MLP and layers with experts: mlp_layer_types, else from first_k_dense_replace on, every moe_layer_freq-th."""
+    """Layers with an MLP and with experts: mlp_layer_types, else every moe_layer_freq-th from first_k_dense_replace."""
     stated = config.layer_types(shape.num_hidden_layers, "mlp_layer_types")
     if stated is not None:
         for index, kind in enumerate(stated):
@@ -138,7 +138,7 @@ def _num_experts(config: Config) -> int:
 
 
 def _experts(config: Config, hidden: int, layers: tuple[int, ...]) -> list[Tensor]:
-    """A router, experts (in the width routed_expert_hidden_size where there is one) and a shared MLP of n_shared_experts' width."""
+    """A router, experts (in the width routed_expert_hidden_size if stated) and a shared MLP of n_shared_experts."""
     prefix, width = f"{_LAYER}.block_sparse_moe", config.integer("moe_intermediate_size")
     num_experts = _num_experts(config)
     latent = config.optional_integer("routed_expert_hidden_size")
@@ -166,7 +166,7 @@ def _experts(config: Config, hidden: int, layers: tuple[int, ...]) -> list[Tenso
 
 
 def _block_residuals(config: Config, hidden: int, layers: tuple[int, ...]) -> list[Tensor]:
-    """A norm and a scoring row before each attention, each MLP and the head, which weigh the outputs of blocks of layers."""
+    """A norm and a scoring row before each attention, each MLP and the head, which weigh blocks of layers."""
     if config.optional_integer("attn_res_block_size", maximum=MAXIMUM_LAYERS) is None:
         return []
     found: list[Tensor] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import LayerCache
 from kvtax.architectures.config import MAXIMUM_EXPERTS, MAXIMUM_LAYERS, MAXIMUM_WIDTH, Config
@@ -89,10 +91,10 @@ def _attention(config: Config, shape: Shape, prefix: str, layers: tuple[int, ...
     return found
 
 
-def _feed_forward(config: Config, shape: Shape, prefix: str) -> tuple[list[Tensor], dict[str, int]]:
+def _feed_forward(config: Config, shape: Shape, prefix: str) -> tuple[list[Tensor], dict[str, Any]]:
     """Dense MLPs, and behind num_dense_layers of them routed experts in the MoE class."""
     width = _intermediate_size(config)
-    facts = {"intermediate_size": width}
+    facts: dict[str, Any] = {"intermediate_size": width}
     dense: tuple[int, ...] = shape.layers
     sparse: tuple[int, ...] = ()
     if config.model_type == "lfm2_moe":

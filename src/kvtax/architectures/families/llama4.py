@@ -1,8 +1,9 @@
-"""Llama 4: chunked local layers between layers without rope, mixtures of experts with a shared expert, and a vision tower."""
+"""Llama 4: chunked local layers between layers without rope, experts beside a shared one, and a vision tower."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import ChunkedLocal, FullAttention, LayerCache
@@ -13,7 +14,7 @@ from kvtax.architectures.towers import build_text, encoder_layers, hidden_and_he
 
 
 def _layer_kinds(config: Config, num_hidden_layers: int) -> list[str]:
-    """`chunked_attention` or `full_attention` of each layer: layer_types, else no_rope_layers (1 is a layer with rope), else its interval."""
+    """Layer types: layer_types, else no_rope_layers (1 is a layer with rope, which is chunked), else its interval."""
     kinds = config.layer_types(num_hidden_layers)
     if kinds is not None:
         return kinds
@@ -56,21 +57,12 @@ def _moe_layers(config: Config, num_hidden_layers: int) -> tuple[int, ...]:
     return tuple(index for index in range(num_hidden_layers) if index in set(stated))
 
 
-def _experts(config: Config, name: str, layers: tuple[int, ...], hidden_size: int, width: int, num_experts: int) -> list[Tensor]:
-    """Router, shared expert and routed experts; these are two stacks [experts, in, out], or linear layers of their own.
-
-    compressed-tensors quantises linear layers only, so its checkpoints have the experts taken apart.
-    """
+def _experts(name: str, layers: tuple[int, ...], hidden_size: int, width: int, num_experts: int) -> list[Tensor]:
+    """Router, shared expert and routed experts, which are two stacks [experts, in, out]."""
     found = [
         Tensor(f"{name}.router.weight", (num_experts, hidden_size), "router", layers, linear=True),
         *gated_mlp(f"{name}.shared_expert", layers, hidden_size, width, component="shared_experts"),
     ]
-    quantization = config.root.values.get("quantization_config")
-    if isinstance(quantization, dict) and quantization.get("quant_method") == "compressed-tensors":
-        each = gated_mlp(
-            f"{name}.experts.*", layers, hidden_size, width, component="routed_experts", per_layer=num_experts
-        )
-        return [*found, *each]
     return [
         *found,
         Tensor(
@@ -96,10 +88,10 @@ def _text(config: Config, prefix: str) -> Architecture:
         f"{layer}.self_attn", shape.layers, shape.hidden_size, shape.num_attention_heads, shape.num_key_value_heads,
         shape.head_dim, qkv_bias=bias, o_bias=bias,
     )  # fmt: skip
-    facts: dict[str, int] = {"intermediate_size": width}
+    facts: dict[str, Any] = {"intermediate_size": width}
     if sparse:
         num_experts = config.integer("num_local_experts", maximum=MAXIMUM_EXPERTS)
-        body += _experts(config, f"{layer}.feed_forward", sparse, shape.hidden_size, width, num_experts)
+        body += _experts(f"{layer}.feed_forward", sparse, shape.hidden_size, width, num_experts)
         facts.update(
             num_experts=num_experts,
             num_experts_per_tok=config.integer("num_experts_per_tok", maximum=num_experts),
@@ -120,10 +112,11 @@ def _vision(config: Config, prefix: str) -> list[Tensor]:
     patch_size, side = patch_grid(config)
     intermediate_size = config.integer("intermediate_size")
     output = config.integer("projector_output_dim")
+    patches = config.integer("num_channels") * patch_size**2
     return [
         Tensor(f"{prefix}class_embedding", (hidden_size,), "vision"),
         Tensor(f"{prefix}positional_embedding_vlm", (side * side + 1, hidden_size), "vision"),
-        *linear(f"{prefix}patch_embedding.linear", hidden_size, config.integer("num_channels") * patch_size**2, "vision"),
+        *linear(f"{prefix}patch_embedding.linear", hidden_size, patches, "vision"),
         *norm(f"{prefix}layernorm_pre", hidden_size, bias=True, component="vision"),
         *norm(f"{prefix}layernorm_post", hidden_size, bias=True, component="vision"),
         *encoder_layers(
@@ -136,7 +129,7 @@ def _vision(config: Config, prefix: str) -> list[Tensor]:
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """Grouped-query attention, local in chunks but for every fourth layer; dense MLPs or one shared and many routed experts.
+    """Attention in chunks but for every fourth layer; dense MLPs, or one shared and many routed experts.
 
     Source: transformers 5.24.0 models/llama4/modeling_llama4.py.
     """

@@ -1,4 +1,4 @@
-"""MiniMax-Text-01 and M1: lightning (linear) attention with full attention every so many layers, a mixture of experts in each."""
+"""MiniMax-Text-01 and M1: lightning (linear) attention, full attention every so many layers, experts in each."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def _cross_layers(config: Config, num_hidden_layers: int) -> tuple[int, ...]:
 
 
 def _vision(config: Config, prefix: str) -> tuple[list[Tensor], int]:
-    """The tower, with gated positions of tiles and a second encoder of gated layers, and the most image tokens of a request."""
+    """The tower (gated positions of tiles, a second encoder of gated layers) and the most image tokens of a request."""
     hidden_size, heads = hidden_and_heads(config)
     patch_size, side = patch_grid(config)
     tiles = config.integer("max_num_tiles", maximum=4096)
@@ -33,10 +33,14 @@ def _vision(config: Config, prefix: str) -> tuple[list[Tensor], int]:
     width = config.integer("intermediate_size")
     found = [
         Tensor(f"{prefix}class_embedding", (hidden_size,), "vision"),
-        *convolution(f"{prefix}patch_embedding", hidden_size, config.integer("num_channels"), patch_size, patch_size, bias=False),
+        *convolution(
+            f"{prefix}patch_embedding", hidden_size, config.integer("num_channels"), patch_size, patch_size, bias=False
+        ),
         Tensor(f"{prefix}gated_positional_embedding.gate", (1,), "vision"),
         Tensor(f"{prefix}gated_positional_embedding.embedding", (tokens, hidden_size), "vision"),
-        Tensor(f"{prefix}gated_positional_embedding.tile_embedding.weight", (rows, tiles * tokens * hidden_size), "vision"),
+        Tensor(
+            f"{prefix}gated_positional_embedding.tile_embedding.weight", (rows, tiles * tokens * hidden_size), "vision"
+        ),
     ]
     for name in ("pre_tile_positional_embedding", "post_tile_positional_embedding"):
         found.append(Tensor(f"{prefix}{name}.gate", (1,), "vision"))
@@ -70,7 +74,13 @@ def _decoder(text: Config, prefix: str, cross: tuple[int, ...], heads: tuple[int
         tensors += attention(f"{layer}.self_attn", own, hidden_size, num_attention_heads, num_key_value_heads, head_dim)
     if cross:
         tensors += attention(
-            f"{layer}.cross_attn", cross, hidden_size, num_attention_heads, num_key_value_heads, head_dim, qk_norm="head"
+            f"{layer}.cross_attn",
+            cross,
+            hidden_size,
+            num_attention_heads,
+            num_key_value_heads,
+            head_dim,
+            qk_norm="head",
         )
         for gate in ("cross_attn_attn_gate", "cross_attn_mlp_gate"):
             tensors.append(Tensor(f"{layer}.{gate}", (1,), "attention", cross))

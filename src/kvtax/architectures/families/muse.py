@@ -1,4 +1,4 @@
-"""Muse Glimmer and Muse Spark: gated attention in windows, experts on a narrower stream, a vision tower and (Spark) an audio tower."""
+"""Muse Glimmer and Muse Spark: gated attention in windows; Spark has experts on a narrower stream and hears too."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def _moe(config: Config, layers: tuple[int, ...], hidden_size: int) -> tuple[lis
     name = "model.layers.*.mlp"
     found = [
         Tensor(f"{name}.gate.weight", (num_experts, hidden_size), "router", layers, dtype="float32"),
-        Tensor(f"{name}.gate.e_score_correction_bias", (num_experts,), "router", layers, parameter=False, dtype="float32"),
+        Tensor(
+            f"{name}.gate.e_score_correction_bias", (num_experts,), "router", layers, parameter=False, dtype="float32"
+        ),
         *linear(f"{name}.pre_expert_proj", inner, hidden_size, "mlp", layers),
         *norm(f"{name}.pre_expert_norm", inner, layers),
         *linear(f"{name}.post_expert_proj", hidden_size, inner, "mlp", layers),
@@ -163,7 +165,7 @@ def _audio(config: Config, prefix: str) -> list[Tensor]:
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """Attention whose output is gated, three sliding layers to a full one; Glimmer has MLPs, Spark experts on a projected stream.
+    """Attention with a gated output, three sliding layers to a full one; MLPs (Glimmer) or experts (Spark).
 
     Source: transformers 5.24.0 models/muse_glimmer/modeling_muse_glimmer.py, models/muse_spark/modeling_muse_spark.py.
     """

@@ -135,7 +135,7 @@ def _blocks(config: Config, shape: Shape, mixer: str, found: dict[str, tuple[int
 
 
 def _experts(config: Config, hidden: int, mixer: str, layers: tuple[int, ...], bias: bool) -> list[Tensor]:
-    """A router, experts of two matrices, a shared MLP, and the projections into and out of the experts' width where there are."""
+    """A router, experts of two matrices, a shared MLP, and any projections into and out of the experts' width."""
     num_experts, width = _num_experts(config), config.integer("moe_intermediate_size")
     latent = config.optional_integer("moe_latent_size")
     names = ("up_proj", "down_proj")

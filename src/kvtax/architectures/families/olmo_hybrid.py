@@ -31,8 +31,8 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         body += norm(f"{layer}.feedforward_layer_norm", hidden, recurring)
     if attending:
         body += attention(
-            f"{layer}.self_attn", attending, hidden, shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim,
-            qkv_bias=bias, o_bias=bias, qk_norm="full",
+            f"{layer}.self_attn", attending, hidden, shape.num_attention_heads, shape.num_key_value_heads,
+            shape.head_dim, qkv_bias=bias, o_bias=bias, qk_norm="full",
         )  # fmt: skip
         body += norm(f"{layer}.post_attention_layernorm", hidden, attending)
         body += norm(f"{layer}.post_feedforward_layernorm", hidden, attending)

@@ -1,4 +1,4 @@
-"""Qwen3-Next and the text models of Qwen3.5: Gated DeltaNet layers, gated full attention every so many, MLP or experts."""
+"""Qwen3-Next and the text models of Qwen3.5: Gated DeltaNet, gated attention every so many layers, MLP or experts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvtax.architectures.tensors import Tensor, embedding, linear, norm, not_loa
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """Gated DeltaNet or grouped-query attention with an output gate; a gated MLP, or routed experts beside a gated shared one.
+    """Gated DeltaNet or grouped-query attention with an output gate; a gated MLP, or experts and a shared one.
 
     Source: transformers 5.24.0 models/qwen3_next/modeling_qwen3_next.py, models/qwen3_5/modeling_qwen3_5.py,
     models/qwen3_5_moe/modeling_qwen3_5_moe.py.
@@ -38,7 +38,8 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     num_experts = config.integer("num_experts", maximum=MAXIMUM_EXPERTS) if sparse else 0
     return assemble(
         config, shape, [*body, *_mtp(config, shape)], caches, prefix=prefix,
-        intermediate_size=config.integer("intermediate_size") if dense else 0, rotary_dim=_rotary_dim(config, shape.head_dim),
+        intermediate_size=config.integer("intermediate_size") if dense else 0,
+        rotary_dim=_rotary_dim(config, shape.head_dim),
         num_experts=num_experts,
         num_experts_per_tok=config.integer("num_experts_per_tok", maximum=num_experts) if sparse else 0,
         moe_intermediate_size=config.integer("moe_intermediate_size") if sparse else 0,
@@ -74,7 +75,7 @@ def delta_net(config: Config, hidden_size: int) -> GatedDeltaNet:
 
 
 def gated_attention(config: Config, shape: Shape, prefix: str, layers: tuple[int, ...]) -> list[Tensor]:
-    """Attention whose q_proj also makes a gate as wide as the queries (attn_output_gate), with a norm over each head."""
+    """Attention whose q_proj also makes a gate as wide as the queries (attn_output_gate); a norm over each head."""
     width = shape.num_attention_heads * shape.head_dim
     bias = config.boolean("attention_bias")
     return attention(
@@ -145,7 +146,7 @@ def _rotary_dim(config: Config, head_dim: int) -> int:
 
 
 def _mtp(config: Config, shape: Shape) -> list[Tensor]:
-    """The layers that predict further tokens, which no key of Qwen3-Next's config counts: full attention and an MLP each."""
+    """The layers that predict further tokens, which no key of Qwen3-Next counts: full attention and an MLP each."""
     default = 1 if config.model_type == "qwen3_next" else 0
     count = config.optional_integer(
         "mtp_num_hidden_layers", "num_nextn_predict_layers", default=default, minimum=0, maximum=64

@@ -1,4 +1,4 @@
-"""The text model of Qwen4-Exp: Gated DeltaNet and indexed attention, experts, hyper-connections, n-gram embeddings in some layers."""
+"""The text model of Qwen4-Exp: Gated DeltaNet, indexed attention, experts, hyper-connections, n-gram embeddings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Embedding:
         self.parts = config.integer("split_ngram_parts", maximum=2**16)
 
     def rows(self) -> list[int]:
-        """Rows of each layer's table: a prime for each head, each larger than the one before, the sum padded to a multiple."""
+        """Rows of each layer's table: a prime for each head, larger than the last; the sum padded to a multiple."""
         found: list[int] = []
         prime = self.base - 1
         for _ in self.layers:
@@ -57,7 +57,7 @@ class _Embedding:
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """Gated DeltaNet, or gated attention over the tokens that an indexer picks; experts beside a shared one; hc_count streams mixed.
+    """Gated DeltaNet, or gated attention over the tokens that an indexer picks; experts; hc_count streams mixed.
 
     Source: transformers 5.24.0 models/qwen4_exp/modeling_qwen4_exp.py (checkpoint names: conversion_mapping.py).
     """
@@ -90,7 +90,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
 
 
 def _kinds(config: Config, num_hidden_layers: int) -> list[str]:
-    """layer_types, in which full attention means indexed; else indexed attention on every full_attention_interval-th layer."""
+    """layer_types, in which full attention means indexed; else indexed on every full_attention_interval-th layer."""
     sparse = "qwen_sparse_attention"
     kinds = layer_kinds(config, num_hidden_layers, ("linear_attention", _FULL, _INDEXED, sparse))
     if kinds is not None:

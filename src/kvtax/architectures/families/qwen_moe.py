@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import LayerCache
 from kvtax.architectures.config import MAXIMUM_EXPERTS, MAXIMUM_LAYERS, Config
@@ -23,7 +25,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     second = config.model_type == "qwen2_moe"
     bias = config.boolean("qkv_bias", default=True) if second else config.boolean("attention_bias")
     sparse = sparse_layers(config, shape)
-    facts: dict[str, int] = {}
+    facts: dict[str, Any] = {}
     body = block(shape, shape.layers, qkv_bias=bias, o_bias=bias and not second, qk_norm="" if second else "head")
     if sparse:
         body += _experts(config, shape, sparse, facts, shared=second)
@@ -43,7 +45,7 @@ def sparse_layers(config: Config, shape: Shape) -> tuple[int, ...]:
     return tuple(index for index in shape.layers if index not in dense_only and (index + 1) % step == 0)
 
 
-def _experts(config: Config, shape: Shape, sparse: tuple[int, ...], facts: dict[str, int], *, shared: bool) -> list[Tensor]:
+def _experts(config: Config, shape: Shape, sparse: tuple[int, ...], facts: dict[str, Any], *, shared: bool) -> list[Tensor]:
     """The experts and, with `shared`, a shared expert behind a gate of one output."""
     numbers = routed(config, experts=EXPERT_KEYS)
     facts.update(numbers.facts())

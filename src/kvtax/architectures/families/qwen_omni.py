@@ -1,4 +1,4 @@
-"""The thinkers of Qwen2.5-Omni and Qwen3-Omni: an audio and a vision tower before a text model; talkers are not counted."""
+"""The thinkers of Qwen2.5-Omni and Qwen3-Omni: an audio and a vision tower before a text model; no talkers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from kvtax.terms import Notice
 def build(config: Config, *, prefix: str = "") -> Architecture:
     """The thinker, which is what engines serve: of the whole model's config, or by itself.
 
-    Source: transformers 5.24.0 models/qwen2_5_omni/modeling_qwen2_5_omni.py, models/qwen3_omni_moe/modeling_qwen3_omni_moe.py.
+    Source: transformers 5.24.0 models/qwen2_5_omni/modeling_qwen2_5_omni.py and
+    models/qwen3_omni_moe/modeling_qwen3_omni_moe.py.
     """
     kind = config.model_type.removesuffix("_thinker")
     if config.model_type != kind:
@@ -75,7 +76,12 @@ def _vision_2_5(config: Config, prefix: str) -> list[Tensor]:
 
 def _vision_3(config: Config, prefix: str) -> list[Tensor]:
     """Qwen3-VL's tower, its mergers named as in Qwen2.5-VL."""
-    names = {".deepstack_merger_list.": ".merger_list.", ".norm.": ".ln_q.", ".linear_fc1.": ".mlp.0.", ".linear_fc2.": ".mlp.2."}
+    names = {
+        ".deepstack_merger_list.": ".merger_list.",
+        ".norm.": ".ln_q.",
+        ".linear_fc1.": ".mlp.0.",
+        ".linear_fc2.": ".mlp.2.",
+    }
     found = []
     for tensor in qwen3_vl_tower(config, prefix):
         name = tensor.name

@@ -11,7 +11,7 @@ from kvtax.architectures.tensors import COLUMN, ROW, Tensor, linear, norm
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """A recurrent block or attention over the last attention_window_size tokens, then a gated MLP of half intermediate_size.
+    """A recurrent block or attention over the last attention_window_size tokens, then a gated MLP.
 
     Source: transformers 5.24.0 models/recurrent_gemma/modeling_recurrent_gemma.py.
     """
@@ -32,8 +32,8 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         body += _recurrent_block(config, f"{layer}.temporal_block", recurring, shape, width, kernel)
     if attending:
         body += attention(
-            f"{layer}.temporal_block", attending, hidden, shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim,
-            qkv_bias=bias, o_bias=True,
+            f"{layer}.temporal_block", attending, hidden, shape.num_attention_heads, shape.num_key_value_heads,
+            shape.head_dim, qkv_bias=bias, o_bias=True,
         )  # fmt: skip
     window = config.integer("attention_window_size", maximum=2**31)
     sliding = SlidingWindow(shape.num_key_value_heads, shape.head_dim, shape.head_dim, window)

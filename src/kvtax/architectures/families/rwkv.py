@@ -34,8 +34,8 @@ class _Rwkv(AttentionFree):
 def build(config: Config, *, prefix: str = "") -> Architecture:
     """LayerNorms, time mixing through a state and channel mixing through the previous token, in every layer.
 
-    Source: transformers 5.24.0 models/rwkv/modeling_rwkv.py; versions 5 and 6: modeling_rwkv5.py and modeling_rwkv6.py of the
-    RWKV model repositories.
+    Source: transformers 5.24.0 models/rwkv/modeling_rwkv.py; versions 5 and 6: modeling_rwkv5.py and modeling_rwkv6.py
+    of the RWKV model repositories.
     """
     if config.model_type == "rwkv6" and config.states("proj_low_rank_dim", "hidden_ratio"):
         config.unsupported("proj_low_rank_dim", "this layout of RWKV 6 (flash-linear-attention) is not understood")
@@ -58,7 +58,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
 
 
 def _cache(config: Config, shape: _Rwkv) -> Recurrent:
-    """The previous token before each of the two mixings; version 4: numerator, denominator and maximum, later: a matrix a head."""
+    """The previous token of both mixings; version 4: numerator, denominator and maximum; later: a matrix a head."""
     shift = hidden_state(shape.hidden_size)
     if shape.version == 4:
         kept = tuple(State("recurrent", (shape.attention_hidden_size,)) for _ in range(3))

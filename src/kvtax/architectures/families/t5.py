@@ -66,7 +66,10 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     decoder_layers = config.optional_integer("num_decoder_layers", maximum=MAXIMUM_LAYERS) or layers
     width, vocab_size = config.integer("d_model"), config.integer("vocab_size")
     heads, head_dim = config.integer("num_heads"), config.integer("d_kv")
-    tensors = [*embedding(vocab_size, width, name="shared"), *_stack(config, "encoder", tuple(range(layers)), decoder=False)]
+    tensors = [
+        *embedding(vocab_size, width, name="shared"),
+        *_stack(config, "encoder", tuple(range(layers)), decoder=False),
+    ]
     caches: list[LayerCache] = []
     cache_layers: list[int] = []
     limit = context_limit(config)

@@ -167,11 +167,9 @@ def _attention(config: Config, shape: Shape, variant: Variant) -> list[Tensor]:
 def _gate_per_head(config: Config) -> bool:
     """Whether the gate has one output per head (`gating` true or per-head) or one per element."""
     value = config.get("gating")
-    if value is True or value == "per-head":
-        return True
-    if value in ("per-element", False) and not isinstance(value, int):
-        return False
-    config.unsupported("gating", f"gating {describe(value)} is not understood")
+    if value is not True and value not in ("per-head", "per-element"):
+        config.unsupported("gating", f"gating {describe(value)} is not understood")
+    return value is True or value == "per-head"
 
 
 def _experts(config: Config, shape: Shape, variant: Variant, numbers: Routed, layers: tuple[int, ...]) -> list[Tensor]:

@@ -28,7 +28,7 @@ class _Zamba(Shape):
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
-    """Mamba 2 in every layer; hybrid layers first run a shared block of attention and MLP over the stream and the embedding.
+    """Mamba 2 in every layer; hybrid layers first run a shared attention and MLP over the stream and the embedding.
 
     The n-th hybrid layer uses block n modulo num_mem_blocks; a block's weights count once, its adapters once per use.
 
@@ -61,8 +61,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         caches += kept
         cache_layers += [index] * len(kept)
     return assemble(
-        config, shape, body, caches, prefix=prefix, final_norm=norm("model.final_layernorm", hidden), cache_layers=cache_layers,
-        intermediate_size=intermediate_size, rotary_dim=shape.head_dim if config.boolean("use_mem_rope") else 0,
+        config, shape, body, caches, prefix=prefix, final_norm=norm("model.final_layernorm", hidden),
+        cache_layers=cache_layers, intermediate_size=intermediate_size,
+        rotary_dim=shape.head_dim if config.boolean("use_mem_rope") else 0,
     )  # fmt: skip
 
 

@@ -103,13 +103,13 @@ def fp8_channel(*, scale_dtype: str = "", static: bool = False, dims: int = 2) -
     return Format("fp8-channel", 8, 0, parts)
 
 
-def mxfp8(group_size: int = 32) -> Format:
+def mxfp8(group_size: int = 32, *, scale: str = "weight_scale") -> Format:
     """weight fp8 [out, in], one 8-bit exponent for 32 of them."""
 
     def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
         return (
             Part(".weight", (out, inner), "fp8_e4m3"),
-            Part(".weight_scale", (out, ceil_div(inner, group_size)), "uint8", scale=True),
+            Part(f".{scale}", (out, ceil_div(inner, group_size)), "uint8", scale=True),
         )
 
     return Format(with_group("mxfp8", group_size, 32), 8, group_size, parts)

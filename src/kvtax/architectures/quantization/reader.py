@@ -148,9 +148,13 @@ def _fp8(section: Section) -> Scheme | None:
     elif expert_dtype not in ("", "fp8"):
         section.unsupported("expert_dtype", f"{describe(expert_dtype)} is not known")
     static = config.string("activation_scheme", default="dynamic") == "static"
-    if block is not None:
+    if block is not None and block[0] == 1 and config.string("scale_fmt") == "ue8m0":
+        default = formats.mxfp8(block[1], scale="weight_scale_inv")
+    elif block is not None:
         names = {"scale": "scale", "scale_dtype": "fp8_e8m0"} if expert_dtype == "fp4" else {}
         default = formats.fp8_block(block[0], block[1], **names)
+    elif section.method == "mxfp8":
+        default = formats.mxfp8(scale="weight_scale_inv")
     elif config.mentions("ignored_layers") or not config.mentions("weight_block_size"):
         default = formats.fp8_tensor(static=static)
     else:
@@ -286,6 +290,7 @@ _ALIASES = {
 }  # fmt: skip
 _READERS: dict[str, Callable[[Section], Scheme | None]] = {
     "fp8": _fp8,
+    "mxfp8": _fp8,
     "deepseek_v4_fp8": _fp8,
     "fbgemm_fp8": _fbgemm,
     "awq": _awq,

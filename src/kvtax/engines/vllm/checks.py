@@ -71,28 +71,57 @@ def refusal(
     """
     tp = deployment.tensor_parallel_size
     if architecture.num_attention_heads and architecture.num_attention_heads % tp:
-        choices = [n for n in range(1, architecture.num_attention_heads + 1) if architecture.num_attention_heads % n == 0 and n <= 64]
+        choices = [
+            n
+            for n in range(1, architecture.num_attention_heads + 1)
+            if architecture.num_attention_heads % n == 0 and n <= 64
+        ]
         return Notice(
             "heads-not-divisible",
             f"{architecture.num_attention_heads} attention heads do not divide by tensor_parallel_size {tp}",
             "use one of " + ", ".join(map(str, choices)),
         )
     if dtype == "bfloat16" and gpu.supports_bf16 is False:
-        return Notice("dtype-not-on-card", f"{gpu.name} has no bfloat16 (compute capability {gpu.compute_capability})", "use --dtype float16")
+        return Notice(
+            "dtype-not-on-card",
+            f"{gpu.name} has no bfloat16 (compute capability {gpu.compute_capability})",
+            "use --dtype float16",
+        )
     if dtype == "float16" and architecture.model_type in NO_FLOAT16:
-        return Notice("dtype-not-for-model", f"{architecture.model_type} is numerically unstable in float16, and the engine refuses it", "use a card with bfloat16, or --dtype float32")
+        return Notice(
+            "dtype-not-for-model",
+            f"{architecture.model_type} is numerically unstable in float16, and the engine refuses it",
+            "use a card with bfloat16, or --dtype float32",
+        )
     if deployment.pipeline_parallel_size > architecture.num_hidden_layers:
-        return Notice("too-many-stages", f"{architecture.num_hidden_layers} layers do not fill {deployment.pipeline_parallel_size} pipeline stages")
+        return Notice(
+            "too-many-stages",
+            f"{architecture.num_hidden_layers} layers do not fill {deployment.pipeline_parallel_size} pipeline stages",
+        )
     dcp = deployment.decode_context_parallel_size
     if dcp > 1 and tp % dcp:
-        return Notice("dcp-not-divisible", f"tensor_parallel_size {tp} does not divide by decode_context_parallel_size {dcp}")
+        return Notice(
+            "dcp-not-divisible", f"tensor_parallel_size {tp} does not divide by decode_context_parallel_size {dcp}"
+        )
     if kv_cache_dtype.startswith("nvfp4") and gpu.supports_fp4 is not True:
-        return Notice("kv-dtype-not-on-card", f"{gpu.name} has no 4-bit floats, which kv_cache_dtype {kv_cache_dtype} needs", "use --kv-cache-dtype fp8 or int8_per_token_head")
+        return Notice(
+            "kv-dtype-not-on-card",
+            f"{gpu.name} has no 4-bit floats, which kv_cache_dtype {kv_cache_dtype} needs",
+            "use --kv-cache-dtype fp8 or int8_per_token_head",
+        )
     if kv_cache_dtype.startswith("fp8") and gpu.supports_fp8 is not True and not _emulates_fp8(gpu, kv_cache_dtype):
-        return Notice("kv-dtype-not-on-card", f"{gpu.name} has no 8-bit floats, which kv_cache_dtype {kv_cache_dtype} needs", "use --kv-cache-dtype int8_per_token_head, or leave it out")
+        return Notice(
+            "kv-dtype-not-on-card",
+            f"{gpu.name} has no 8-bit floats, which kv_cache_dtype {kv_cache_dtype} needs",
+            "use --kv-cache-dtype int8_per_token_head, or leave it out",
+        )
     method = getattr(architecture.quantization, "method", None)
     if method == "bitsandbytes" and deployment.engine_version is None:
-        return Notice("quantization-not-supported", "vllm 0.33 no longer loads bitsandbytes checkpoints", "use an AWQ, GPTQ or compressed-tensors checkpoint")
+        return Notice(
+            "quantization-not-supported",
+            "vllm 0.33 no longer loads bitsandbytes checkpoints",
+            "use an AWQ, GPTQ or compressed-tensors checkpoint",
+        )
     return None
 
 

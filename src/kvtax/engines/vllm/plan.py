@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import CrossAttention, LayerCache
 from kvtax.deployment import Deployment
 from kvtax.dtypes import find_dtype
@@ -46,7 +45,11 @@ class VllmPlan:
         self.settings: dict[str, Setting] = {}
         self._settle()
         self.refusal = checks.refusal(
-            deployment, question.architecture, question.gpu, str(self.settings["dtype"].value), str(self.settings["kv_cache_dtype"].value)
+            deployment,
+            question.architecture,
+            question.gpu,
+            str(self.settings["dtype"].value),
+            str(self.settings["kv_cache_dtype"].value),
         )
         self.element_bytes = find_dtype(str(self.settings["dtype"].value)).bits // 8
         self._layouts: dict[tuple[int, int], list[Stage]] = {}
@@ -58,25 +61,40 @@ class VllmPlan:
         version = self.version
         if guessed:
             self.notices.append(
-                Notice("engine-version-newest", f"engine version {deployment.engine_version!r:.64} has no number: taken as the newest known, {version[0]}.{version[1]}")
+                Notice(
+                    "engine-version-newest",
+                    f"engine version {deployment.engine_version!r:.64} has no number: taken as the newest known, {version[0]}.{version[1]}",
+                )
             )
         elif version > rules.NEWEST:
             self.notices.append(
-                Notice("engine-version-unknown", f"vllm {version[0]}.{version[1]} is newer than the rules known here: those of {rules.NEWEST[0]}.{rules.NEWEST[1]} are used")
+                Notice(
+                    "engine-version-unknown",
+                    f"vllm {version[0]}.{version[1]} is newer than the rules known here: those of {rules.NEWEST[0]}.{rules.NEWEST[1]} are used",
+                )
             )
         elif version < rules.OLDEST:
             self.notices.append(
-                Notice("engine-version-unknown", f"vllm {version[0]}.{version[1]} is older than the rules known here: those of {rules.OLDEST[0]}.{rules.OLDEST[1]} are used")
+                Notice(
+                    "engine-version-unknown",
+                    f"vllm {version[0]}.{version[1]} is older than the rules known here: those of {rules.OLDEST[0]}.{rules.OLDEST[1]} are used",
+                )
             )
 
-    def _setting(self, name: str, asked: int | float | str | bool | None, default: int | float | str | bool, why: str = "") -> None:
+    def _setting(
+        self, name: str, asked: int | float | str | bool | None, default: int | float | str | bool, why: str = ""
+    ) -> None:
         origin = "flag" if asked is not None else f"default of {self.label}"
         self.settings[name] = Setting(default if asked is None else asked, why or origin)
 
     def _settle(self) -> None:
         deployment, architecture, gpu = self.question.deployment, self.question.architecture, self.question.gpu
         total = self.question.total_bytes
-        self._setting("gpu_memory_utilization", deployment.gpu_memory_utilization, rules.rule("gpu_memory_utilization", self.version))
+        self._setting(
+            "gpu_memory_utilization",
+            deployment.gpu_memory_utilization,
+            rules.rule("gpu_memory_utilization", self.version),
+        )
         dtype, origin, notice = checks.resolve_dtype(deployment, architecture, gpu)
         self.settings["dtype"] = Setting(dtype, origin)
         if notice is not None:
@@ -86,12 +104,22 @@ class VllmPlan:
         cached = deployment.enable_prefix_caching
         self._setting("enable_prefix_caching", cached, architecture.kind == "decoder" and self.version >= (0, 9))
         self._setting("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total))
-        self._setting("max_num_batched_tokens", deployment.max_num_batched_tokens, rules.default_max_num_batched_tokens(gpu, total))
+        self._setting(
+            "max_num_batched_tokens",
+            deployment.max_num_batched_tokens,
+            rules.default_max_num_batched_tokens(gpu, total),
+        )
         self._setting("async_scheduling", deployment.async_scheduling, self.version >= (0, 14))
         self._setting("enforce_eager", deployment.enforce_eager or None, False)
         limit = architecture.max_position_embeddings
         if deployment.max_model_len is None and limit is None:
-            self.notices.append(Notice("no-context-limit", "the config states no longest context: 2048 tokens are taken, as the engine does", "give --context"))
+            self.notices.append(
+                Notice(
+                    "no-context-limit",
+                    "the config states no longest context: 2048 tokens are taken, as the engine does",
+                    "give --context",
+                )
+            )
 
     def default_max_model_len(self) -> int:
         """The config's limit; 2048 where it states none.
@@ -130,7 +158,11 @@ class VllmPlan:
         ranges = stage_layers(architecture.num_hidden_layers, pp)
         found = []
         for weights, layers in zip(self._weights, ranges, strict=True):
-            caches = [cache for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True) if pp == 1 or layer in layers]
+            caches = [
+                cache
+                for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True)
+                if pp == 1 or layer in layers
+            ]
             layout = self._layout(caches, in_flight, max_num_batched_tokens)
             size = sum(element_bytes(count, dtype) for (_, dtype), count in weights.items())
             found.append(Stage(weights, size, len(layers), layout, tuple(caches)))
@@ -150,7 +182,13 @@ class VllmPlan:
         groups, bytes_per_block = blocks.plan_groups(specs, not deployment.disable_hybrid_kv_cache_manager)
         encoder = max_num_batched_tokens if any(isinstance(cache, CrossAttention) for cache in on_rank) else 0
         return blocks.Layout(
-            groups, block_size, bytes_per_block, in_flight, prefix_caching, encoder, deployment.decode_context_parallel_size
+            groups,
+            block_size,
+            bytes_per_block,
+            in_flight,
+            prefix_caching,
+            encoder,
+            deployment.decode_context_parallel_size,
         )
 
     @property

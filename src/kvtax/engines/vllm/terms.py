@@ -40,11 +40,15 @@ def weight_terms(plan: VllmPlan, stage: Stage) -> list[Term]:
         parts, total = [], 0
         for dtype, elements in elements_of.items():
             size = find_dtype(dtype).bits // 8
-            inputs[f"elements_{dtype}"] = Input(elements, "elements", f"{_CONFIG}, one of {plan.question.deployment.tensor_parallel_size} ranks")
+            inputs[f"elements_{dtype}"] = Input(
+                elements, "elements", f"{_CONFIG}, one of {plan.question.deployment.tensor_parallel_size} ranks"
+            )
             inputs[f"bytes_{dtype}"] = Input(size, "B", "dtype")
             parts.append(f"elements_{dtype} * bytes_{dtype}")
             total += elements * size
-        found.append(Term(f"weights.{component}", total, " + ".join(parts), inputs, "architectures: inventory of tensors"))
+        found.append(
+            Term(f"weights.{component}", total, " + ".join(parts), inputs, "architectures: inventory of tensors")
+        )
     return found
 
 
@@ -79,11 +83,32 @@ def memory_terms(plan: VllmPlan, stage: Stage, taken: Memory, seqs: int, tokens:
             )
         )
     if taken.workspace_bytes:
-        found.append(_given("runtime.moe_workspace", taken.workspace_bytes, "workspace_bytes", "vllm model_executor/layers/fused_moe: two buffers of a row per token and expert"))
+        found.append(
+            _given(
+                "runtime.moe_workspace",
+                taken.workspace_bytes,
+                "workspace_bytes",
+                "vllm model_executor/layers/fused_moe: two buffers of a row per token and expert",
+            )
+        )
     found.append(_activation_term(plan, taken, seqs, tokens))
     if taken.cuda_graph_bytes:
-        found.append(_given("cuda_graphs", taken.cuda_graph_bytes, "cuda_graph_bytes", f"estimate: {memory.GRAPH_BYTES_PER_LAYER} B a layer and captured size, measured on 7B to 8B models"))
-    found.append(_given("runtime.outside", taken.outside_bytes, "outside_bytes", "CUDA context and communicators outside the limit: free at start in logs of vllm and SGLang"))
+        found.append(
+            _given(
+                "cuda_graphs",
+                taken.cuda_graph_bytes,
+                "cuda_graph_bytes",
+                f"estimate: {memory.GRAPH_BYTES_PER_LAYER} B a layer and captured size, measured on 7B to 8B models",
+            )
+        )
+    found.append(
+        _given(
+            "runtime.outside",
+            taken.outside_bytes,
+            "outside_bytes",
+            "CUDA context and communicators outside the limit: free at start in logs of vllm and SGLang",
+        )
+    )
     found.append(_pool_term(plan, taken))
     return found
 
@@ -100,13 +125,25 @@ def _activation_term(plan: VllmPlan, taken: Memory, seqs: int, tokens: int) -> T
         f"{name}_peak_bytes": Input(peaks[name], "B", f"formulas.activation, {tokens} tokens, {seqs} requests"),
         "fragmentation": Input(memory.FRAGMENTATION, "-", "estimate"),
     }
-    return Term("activation", taken.activation_bytes, f"{name}_peak_bytes * fragmentation // 1", inputs, "vllm v1/worker/gpu profile_run: the largest of its peaks")
+    return Term(
+        "activation",
+        taken.activation_bytes,
+        f"{name}_peak_bytes * fragmentation // 1",
+        inputs,
+        "vllm v1/worker/gpu profile_run: the largest of its peaks",
+    )
 
 
 def _pool_term(plan: VllmPlan, taken: Memory) -> Term:
     fixed = plan.question.deployment.kv_cache_memory_bytes
     if fixed is not None:
-        return Term("kv_pool", fixed, "kv_cache_memory_bytes", {"kv_cache_memory_bytes": Input(fixed, "B", "flag")}, "vllm: a fixed pool skips the profile")
+        return Term(
+            "kv_pool",
+            fixed,
+            "kv_cache_memory_bytes",
+            {"kv_cache_memory_bytes": Input(fixed, "B", "flag")},
+            "vllm: a fixed pool skips the profile",
+        )
     inputs = {
         "limit_bytes": Input(taken.limit_bytes, "B", _FORMULA),
         "weights_bytes": Input(taken.weights_bytes, "B", _FORMULA),
@@ -115,10 +152,15 @@ def _pool_term(plan: VllmPlan, taken: Memory) -> Term:
         "activation_bytes": Input(taken.activation_bytes, "B", _FORMULA),
     }
     formula = "limit_bytes - weights_bytes - load_extra_bytes - workspace_bytes - activation_bytes"
-    if taken.limit_bytes - sum(int(entry.value) for key, entry in inputs.items() if key != "limit_bytes") != taken.kv_pool_bytes:
+    if (
+        taken.limit_bytes - sum(int(entry.value) for key, entry in inputs.items() if key != "limit_bytes")
+        != taken.kv_pool_bytes
+    ):
         inputs["cuda_graph_bytes"] = Input(taken.cuda_graph_bytes, "B", "estimate")
         formula += " - cuda_graph_bytes"
-    return Term("kv_pool", taken.kv_pool_bytes, formula, inputs, "vllm v1/worker/gpu_worker.py determine_available_memory")
+    return Term(
+        "kv_pool", taken.kv_pool_bytes, formula, inputs, "vllm v1/worker/gpu_worker.py determine_available_memory"
+    )
 
 
 def kv_terms(plan: VllmPlan, stage: Stage, max_model_len: int) -> list[Term]:
@@ -142,7 +184,13 @@ def kv_terms(plan: VllmPlan, stage: Stage, max_model_len: int) -> list[Term]:
 def _state_term(cache: Recurrent, layers: int, size: int) -> Term:
     shapes = ", ".join(f"{state.role} {' x '.join(map(str, state.shape))}" for state in cache.states)
     inputs = {"layers": Input(layers, "layers", _CONFIG), "state_bytes": Input(size, "B", f"{_CONFIG}: {shapes}")}
-    return Term(f"request.{cache.variant}", layers * size, "layers * state_bytes", inputs, "vllm model_executor/layers/mamba/mamba_utils.py")
+    return Term(
+        f"request.{cache.variant}",
+        layers * size,
+        "layers * state_bytes",
+        inputs,
+        "vllm model_executor/layers/mamba/mamba_utils.py",
+    )
 
 
 def _kv_term(cache: LayerCache, layers: int, kv_dtype: str, max_model_len: int, dtype_origin: str) -> Term | None:
@@ -150,7 +198,13 @@ def _kv_term(cache: LayerCache, layers: int, kv_dtype: str, max_model_len: int, 
     source = "architectures.cache"
     if isinstance(cache, CompressedLatent):
         held = cache.bytes(max_model_len, kv_dtype)
-        inputs["held_bytes"] = Input(held, "B", f"{_CONFIG}: window {cache.window}, one row for {cache.ratio} tokens" if cache.ratio else f"{_CONFIG}: window {cache.window}")
+        inputs["held_bytes"] = Input(
+            held,
+            "B",
+            f"{_CONFIG}: window {cache.window}, one row for {cache.ratio} tokens"
+            if cache.ratio
+            else f"{_CONFIG}: window {cache.window}",
+        )
         return Term("request.compressed_latent", layers * held, "layers * held_bytes", inputs, source)
     if not isinstance(cache, (FullAttention, SlidingWindow, ChunkedLocal, MultiHeadLatent)):
         return None
@@ -158,7 +212,11 @@ def _kv_term(cache: LayerCache, layers: int, kv_dtype: str, max_model_len: int, 
     origin = "max_model_len" if tokens == max_model_len else f"{_CONFIG}: window"
     inputs["tokens"] = Input(tokens, "tokens", origin)
     if isinstance(cache, MultiHeadLatent):
-        inputs["latent_bytes"] = Input(latent_bytes(kv_dtype, cache.kv_lora_rank, cache.qk_rope_head_dim), "B", f"{kv_dtype}, {cache.kv_lora_rank} + {cache.qk_rope_head_dim} elements")
+        inputs["latent_bytes"] = Input(
+            latent_bytes(kv_dtype, cache.kv_lora_rank, cache.qk_rope_head_dim),
+            "B",
+            f"{kv_dtype}, {cache.kv_lora_rank} + {cache.qk_rope_head_dim} elements",
+        )
         formula = "layers * tokens * latent_bytes"
         if cache.index_bytes:
             inputs["index_bytes"] = Input(cache.index_bytes, "B", _CONFIG)
@@ -172,7 +230,11 @@ def _kv_term(cache: LayerCache, layers: int, kv_dtype: str, max_model_len: int, 
         inputs["element_bytes"] = Input(plain, "B", dtype_origin)
         formula = "layers * tokens * num_key_value_heads * (head_dim + v_head_dim) * element_bytes"
     else:
-        inputs["head_bytes"] = Input(head_bytes(kv_dtype, cache.head_dim, cache.v_head_dim), "B", f"{kv_dtype}, {cache.head_dim} + {cache.v_head_dim} elements with scales")
+        inputs["head_bytes"] = Input(
+            head_bytes(kv_dtype, cache.head_dim, cache.v_head_dim),
+            "B",
+            f"{kv_dtype}, {cache.head_dim} + {cache.v_head_dim} elements with scales",
+        )
         formula = "layers * tokens * num_key_value_heads * head_bytes"
     if isinstance(cache, FullAttention) and cache.index_bytes:
         inputs["index_bytes"] = Input(cache.index_bytes, "B", _CONFIG)

@@ -1,0 +1,277 @@
+"""What every human format of a budget shows, in words and formatted numbers; the formats only draw it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvtax.terms import Notice
+from kvtax.units import format_bytes, format_count, format_parameters, format_requests, format_share
+from kvtax.views.safe import safe
+
+if TYPE_CHECKING:
+    from kvtax.budgets import Budget
+    from kvtax.planning.levers import Lever
+
+_NAMES = {
+    "routed_experts": "routed experts", "shared_experts": "shared experts", "vision": "vision tower", "audio": "audio tower",
+    "lm_head": "output head", "mlp": "MLP", "norms": "norms", "embedding": "embedding", "attention": "attention", "router": "router",
+}  # fmt: skip
+_ALWAYS_SHOWN = ("routed_experts", "shared_experts", "vision", "audio")
+_SMALL = 0.03
+_WORDS = {
+    "fits": "FITS",
+    "over_budget": "OVER BUDGET",
+    "kv_too_small": "KV TOO SMALL",
+    "out_of_memory": "OUT OF MEMORY",
+    "refused": "REFUSED",
+}
+
+
+class Part(NamedTuple):
+    """One row of the division of a card: level 1 is a part of the level-0 row above it."""
+
+    key: str
+    label: str
+    bytes: int
+    level: int = 0
+
+
+class Figure(NamedTuple):
+    """One number below the table, with its unit and a remark."""
+
+    key: str
+    label: str
+    number: str
+    unit: str
+    remark: str = ""
+
+
+class Remedy(NamedTuple):
+    """One change that would help: what to type, what it gives, what it costs."""
+
+    flags: str
+    gives: str
+    cost: str
+    fits: bool
+
+
+class Sheet(NamedTuple):
+    """A budget in words."""
+
+    title: str
+    about_model: str
+    about_engine: str
+    total_bytes: int
+    parts: tuple[Part, ...]
+    figures: tuple[Figure, ...]
+    concurrency: Figure
+    verdict: str
+    word: str
+    sentence: str
+    remedies: tuple[Remedy, ...]
+    notices: tuple[Notice, ...]
+
+
+def make_sheet(budget: Budget, levers: Sequence[Lever] = ()) -> Sheet:
+    """The words of a budget.
+
+    Args:
+        budget: to show.
+        levers: changes that would help.
+    """
+    architecture, deployment = budget.prepared.architecture, budget.deployment
+    active = architecture.active_parameters
+    parameters = format_parameters(architecture.parameters) + " parameters"
+    if active < architecture.parameters * 0.98:
+        parameters += f" ({format_parameters(active)} active)"
+    quantization = deployment.quantization or getattr(architecture.quantization, "name", None)
+    dtype = str(budget.settings()["dtype"].value)
+    version = ".".join(map(str, budget.prepared.plan.version))
+    engine = f"{deployment.engine} {version}" if budget.prepared.engine_known else "no engine rule"
+    parallel = f", {_parallel(budget)}" if budget.prepared.ranks > 1 or budget.prepared.gpu_count > 1 else ""
+    return Sheet(
+        title=safe(f"{budget.model.id} on {budget.gpu.name}"),
+        about_model=safe(f"{parameters}, {quantization + ' weights, ' if quantization else ''}{dtype}"),
+        about_engine=safe(f"{engine}{parallel}, KV in {budget.settings()['kv_cache_dtype'].value}"),
+        total_bytes=budget.memory.total_bytes,
+        parts=tuple(_parts(budget)),
+        figures=tuple(_figures(budget)),
+        concurrency=_concurrency(budget),
+        verdict=budget.verdict,
+        word=_WORDS[budget.verdict],
+        sentence=safe(sentence(budget)),
+        remedies=tuple(_remedy(lever, budget) for lever in levers),
+        notices=tuple(Notice(*(safe(text, 1000) for text in notice)) for notice in budget.notices),
+    )
+
+
+def _parallel(budget: Budget) -> str:
+    deployment = budget.deployment
+    sizes = (("TP", deployment.tensor_parallel_size), ("PP", deployment.pipeline_parallel_size), ("DP", deployment.data_parallel_size))
+    said = " x ".join(f"{name} {size}" for name, size in sizes if size > 1)
+    cards = f"{budget.prepared.gpu_count} cards"
+    return f"{said} on {cards} (one card shown)" if said else f"{cards} (one shown)"
+
+
+# ---- the division of the card ----
+
+
+def _parts(budget: Budget) -> list[Part]:
+    taken, known = budget.memory, budget.prepared.engine_known
+    parts = [Part("weights", "weights", taken.weights_bytes), *_components(budget)]
+    if known:
+        fixed = budget.deployment.kv_cache_memory_bytes is not None
+        parts.append(Part("kv_pool", "KV pool (fixed)" if fixed else "KV pool", budget.kv_pool_bytes))
+        parts.append(Part("activation", "activation", taken.activation_bytes))
+        parts.append(Part("cuda_graphs", "CUDA graphs", taken.cuda_graph_bytes))
+        parts.append(Part("runtime", "runtime", budget.runtime_bytes))
+        label = "unallocated" if budget.unallocated_bytes >= 0 else "overdrawn"
+        parts.append(Part("unallocated", label, budget.unallocated_bytes))
+    else:
+        parts.append(Part("kv_pool", "left for KV and all else", budget.kv_pool_bytes))
+        parts.append(Part("runtime", "system", taken.total_bytes - taken.weights_bytes - budget.kv_pool_bytes))
+    return parts
+
+
+def _components(budget: Budget) -> list[Part]:
+    """Weights by component, largest first; small ones together."""
+    found = [(term.name.partition(".")[2], term.bytes) for term in budget.terms if term.name.startswith("weights.")]
+    found.sort(key=lambda item: item[1], reverse=True)
+    smallest = budget.memory.weights_bytes * _SMALL
+    shown = [item for item in found if item[1] >= smallest or item[0] in _ALWAYS_SHOWN]
+    rest = [item for item in found if item not in shown]
+    if len(rest) == 1:
+        shown, rest = found, []
+    parts = [Part(f"weights.{name}", _NAMES.get(name, name.replace("_", " ")), size, 1) for name, size in shown]
+    if rest:
+        parts.append(Part("weights.other", "other weights", sum(size for _, size in rest), 1))
+    return parts if len(parts) > 1 else []
+
+
+# ---- figures ----
+
+
+def split_bytes(size: int | float) -> tuple[str, str]:
+    """A size as number and unit, for two columns."""
+    number, _, unit = format_bytes(size).rpartition(" ")
+    return number, unit
+
+
+def _figures(budget: Budget) -> list[Figure]:
+    context = f"{budget.max_model_len:,}"
+    figures = []
+    growth, early = budget.live_bytes_per_token, budget.early_bytes_per_token
+    if growth or early:
+        remark = f"{format_bytes(early)} before windows are full" if early != growth else ""
+        figures.append(Figure("kv_per_token", "KV per token", *split_bytes(growth), remark))
+    if budget.state_bytes_per_request:
+        figures.append(Figure("state_per_request", "fixed state per request", *split_bytes(budget.state_bytes_per_request)))
+    live, whole = budget.live_bytes_per_request, budget.kv_bytes_per_request
+    remark = f"{format_bytes(whole)} in blocks of {budget.pool.block_size}" if whole != live and budget.prepared.engine_known else ""
+    figures.append(Figure("kv_per_request", f"request of {context} tokens", *split_bytes(live), remark))
+    if budget.capacity_tokens and budget.prepared.engine_known:
+        figures.append(Figure("capacity_tokens", "pool capacity", format_count(budget.capacity_tokens), "tokens"))
+    figures.append(_longest(budget))
+    crossing = budget.crossover_tokens
+    if crossing is not None:
+        requests = -(-crossing // budget.max_model_len)
+        remark = f"{_many(requests, 'request')} of {context}" if crossing > budget.max_model_len else f"within one request of {context}"
+        figures.append(Figure("crossover_tokens", "KV outweighs weights from", format_count(crossing), "tokens", remark))
+    figures += _batch(budget)
+    from kvtax.budgets import TYPICAL_REQUEST_TOKENS
+
+    if budget.max_model_len > TYPICAL_REQUEST_TOKENS and live:
+        share = format_share(budget.naive_waste_share).split(" ")
+        remark = f"requests of {TYPICAL_REQUEST_TOKENS:,}, the mean of the Azure LLM trace 2023"
+        figures.append(Figure("naive_waste", "wasted by reserving the maximum", *share, remark))
+    return figures
+
+
+def _longest(budget: Budget) -> Figure:
+    longest = budget.longest_context() if budget.verdict != "refused" else 0
+    limit = budget.prepared.plan.default_max_model_len()
+    remark = "the model's own limit" if longest == limit else "would start" if longest else "none starts"
+    return Figure("longest_context", "longest context", format_count(longest), "tokens", remark)
+
+
+def _batch(budget: Budget) -> list[Figure]:
+    batch = budget.compute_bound_batch
+    if batch is None:
+        return []
+    memory = budget.max_concurrency
+    if memory <= 0:
+        remark = ""
+    elif memory < batch:
+        remark = f"memory runs out {batch / memory:.1f} x before compute"
+    else:
+        remark = f"compute binds {memory / batch:.1f} x before memory runs out"
+    return [Figure("compute_bound_batch", "decoding compute-bound from", format_count(round(batch)), "requests", remark)]
+
+
+def _concurrency(budget: Budget) -> Figure:
+    number = format_requests(budget.max_concurrency)
+    remark = ""
+    if budget.prepared.engine_known and budget.verdict != "refused" and budget.max_concurrency > 0:
+        low, high = budget.interval["max_concurrency"]
+        remark = "" if low == high else f"{format_requests(low)} to {format_requests(high)} in 90 % of starts"
+    unit = f"x {budget.max_model_len:,} tokens"
+    label = "MAXIMUM CONCURRENCY" if budget.prepared.engine_known else "AT MOST, WITHOUT AN ENGINE"
+    return Figure("max_concurrency", label, number, unit, remark)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+# ---- the verdict ----
+
+
+def sentence(budget: Budget) -> str:
+    """The verdict in one sentence."""
+    context = f"{budget.max_model_len:,} tokens"
+    if budget.verdict == "refused":
+        return f"The engine refuses: {budget.notices[0].message}."
+    if budget.verdict == "out_of_memory":
+        return _why_out_of_memory(budget)
+    if budget.verdict == "kv_too_small":
+        if budget.kv_pool_bytes <= 0:
+            return f"Weights and what the engine needs besides take {format_bytes(-budget.kv_pool_bytes)} more than its limit: nothing is left for KV."
+        return (
+            f"The pool of {format_bytes(budget.kv_pool_bytes)} holds less than one request of {context}, "
+            f"which takes {format_bytes(budget.kv_bytes_per_request)}."
+        )
+    holds = format_requests(budget.max_concurrency)
+    if budget.verdict == "over_budget":
+        return f"It starts, but holds {holds} of the {budget.concurrency:,} requests of {context} asked for."
+    if not budget.prepared.engine_known:
+        return "Weights and requests fit the card's memory; what an engine would take besides is not known."
+    if budget.concurrency is not None:
+        return f"{_many(budget.concurrency, 'request')} of {context} fit; the pool holds {holds}."
+    return f"It starts and holds {holds} requests of {context} at once."
+
+
+def _why_out_of_memory(budget: Budget) -> str:
+    taken, free = budget.memory, budget.free_bytes
+    need = taken.weights_bytes + taken.load_extra_bytes + taken.workspace_bytes
+    if need > free:
+        return f"Loading takes {format_bytes(need)}, and the card has {format_bytes(free)} free."
+    fixed = budget.deployment.kv_cache_memory_bytes
+    if fixed is None:
+        return f"The engine asks for {format_bytes(taken.limit_bytes)} at start, and {format_bytes(free)} are free."
+    need += taken.activation_bytes + taken.cuda_graph_bytes + fixed
+    return f"Weights, peak and the fixed pool take {format_bytes(need)}, and the card has {format_bytes(free)} free."
+
+
+def _remedy(lever: Lever, base: Budget) -> Remedy:
+    """What a lever gives, in words."""
+    tried = lever.budget
+    if tried.verdict in ("fits", "over_budget"):
+        gives = f"{'fits: ' if tried.fits else 'starts: '}{format_requests(tried.max_concurrency)} x {tried.max_model_len:,} tokens"
+    elif base.verdict == "refused":
+        gives = f"accepted, then {_WORDS[tried.verdict].lower()}"
+    elif tried.kv_pool_bytes > 0:
+        gives = f"not enough: a pool of {format_bytes(tried.kv_pool_bytes)}"
+    else:
+        gives = f"not enough: {format_bytes(-tried.kv_pool_bytes)} short of any pool"
+    return Remedy(lever.change.flags, gives, lever.change.cost, tried.fits)

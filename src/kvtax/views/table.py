@@ -1,0 +1,179 @@
+"""A budget as a table for a terminal or a pipe, drawn with rich."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kvtax.units import format_gib, format_share
+from kvtax.views.sheet import Part, Sheet
+
+if TYPE_CHECKING:
+    from kvtax.views.cards import CardRow
+
+_VERDICT_STYLE = {"fits": "bold green", "over_budget": "bold yellow"}
+_PART_STYLE = {"weights": "blue", "kv_pool": "green", "activation": "magenta", "cuda_graphs": "magenta", "runtime": "magenta"}
+_EIGHTHS = "\u258f\u258e\u258d\u258c\u258b\u258a\u2589"
+_FULL = "\u2588"
+_LABEL = 31
+
+
+def table_text(sheet: Sheet, *, width: int, colour: bool, unicode: bool = True) -> str:
+    """The table of one budget.
+
+    Args:
+        sheet: what it says.
+        width: of a line [characters].
+        colour: whether ANSI colours are used.
+        unicode: whether block characters can be shown.
+    """
+    console, out = _console(width, colour)
+    _print(console, sheet.title, "bold")
+    _print(console, sheet.about_model, "dim")
+    _print(console, sheet.about_engine, "dim")
+    console.print()
+    console.print(_parts_table(sheet, width, unicode))
+    console.print()
+    console.print(_figures_table(sheet))
+    console.print()
+    style = _VERDICT_STYLE.get(sheet.verdict, "bold red")
+    console.print(Text.assemble((sheet.word, style), "  ", sheet.sentence))
+    if sheet.remedies:
+        console.print()
+        console.print(Text("What would help most", "bold"))
+        console.print(_remedies_table(sheet))
+    _notices(console, sheet.notices)
+    return _trimmed(out)
+
+
+def _console(width: int, colour: bool) -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        no_color=not colour,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    return console, out
+
+
+def _print(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text, style))
+
+
+def _trimmed(out: io.StringIO) -> str:
+    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
+
+
+def bar(share: float, width: int, unicode: bool) -> str:
+    """A bar of `share` of `width` characters; something for everything above nothing."""
+    share = min(max(share, 0.0), 1.0)
+    if not unicode:
+        return "#" * (round(share * width) or (1 if share > 0.002 else 0))
+    eighths = round(share * width * 8) or (1 if share > 0.002 else 0)
+    return _FULL * (eighths // 8) + (_EIGHTHS[eighths % 8 - 1] if eighths % 8 else "")
+
+
+def _parts_table(sheet: Sheet, width: int, unicode: bool) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True, min_width=_LABEL, max_width=_LABEL, overflow="ellipsis")
+    table.add_column("GiB", justify="right", no_wrap=True, min_width=8)
+    table.add_column("of card", justify="right", no_wrap=True, min_width=7)
+    space = max(min(width - _LABEL - 8 - 7 - 6, 60), 8)
+    table.add_column("", no_wrap=True, width=space)
+    for part in sheet.parts:
+        table.add_row(*_part_cells(part, sheet, space, unicode))
+    table.add_row(Text("card", "bold"), Text(format_gib(sheet.total_bytes), "bold"), Text("100.0 %", "bold"), "")
+    return table
+
+
+def _part_cells(part: Part, sheet: Sheet, space: int, unicode: bool) -> tuple[Text, Text, Text, Text]:
+    share = part.bytes / sheet.total_bytes if sheet.total_bytes else 0.0
+    tone = _PART_STYLE.get(part.key, "")
+    if part.bytes < 0:
+        tone = "red"
+    dim = "dim" if part.level else ""
+    return (
+        Text("  " * part.level + part.label, dim),
+        Text(format_gib(part.bytes), dim or ("red" if part.bytes < 0 else "")),
+        Text(format_share(share), dim or ("red" if part.bytes < 0 else "")),
+        Text("" if part.level else bar(share, space, unicode), tone),
+    )
+
+
+def _figures_table(sheet: Sheet) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, min_width=_LABEL, max_width=_LABEL, overflow="ellipsis")
+    table.add_column(justify="right", no_wrap=True, min_width=8)
+    table.add_column(overflow="fold")
+    strong = sheet.concurrency
+    for figure in sheet.figures:
+        table.add_row(figure.label, figure.number, _with_remark(figure.unit, figure.remark))
+    table.add_row()
+    table.add_row(Text(strong.label, "bold"), Text(strong.number, "bold"), _with_remark(strong.unit, strong.remark, "bold"))
+    return table
+
+
+def _with_remark(unit: str, remark: str, style: str = "") -> Text:
+    return Text.assemble((unit, style), *((("   " if unit else ""), (remark, "dim")) if remark else ()))
+
+
+def _remedies_table(sheet: Sheet) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for remedy in sheet.remedies:
+        table.add_row(Text("  " + remedy.flags, "bold"), Text(remedy.gives, "green" if remedy.fits else ""), Text(remedy.cost, "dim"))
+    return table
+
+
+def _notices(console: Console, notices: Sequence[tuple[str, str, str]]) -> None:
+    if notices:
+        console.print()
+    for code, message, hint in notices:
+        console.print(Text.assemble(("note ", "yellow"), message, (f" ({hint})" if hint else "", "dim"), (f" [{code}]", "dim")))
+
+
+# ---- several cards ----
+
+
+def cards_text(title: str, rows: Sequence[CardRow], *, width: int, colour: bool, unicode: bool = True) -> str:
+    """One line for each card."""
+    console, out = _console(width, colour)
+    _print(console, title, "bold")
+    console.print()
+    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("card", no_wrap=True, overflow="ellipsis", max_width=24)
+    for heading in ("GiB", "weights", "KV pool", "tokens", "requests"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    space = width - 24 - 58 - 16
+    wide = space >= 10
+    if wide:
+        table.add_column("weights and KV of the card", no_wrap=True)
+    for row in rows:
+        style = _VERDICT_STYLE.get(row.verdict, "bold red")
+        cells = [Text(row.gpu), *(Text(cell) for cell in row.cells), Text(row.word, style)]
+        if wide:
+            cells.append(_stacked(row, min(space, 30), unicode))
+        table.add_row(*cells)
+    console.print(table)
+    return _trimmed(out)
+
+
+def _stacked(row: CardRow, width: int, unicode: bool) -> Text:
+    """Weights and pool one after the other."""
+    weights = min(round(row.weights_share * width), width)
+    pool = max(min(round(row.pool_share * width), width - weights), 0)
+    full, lighter, empty = (_FULL, "\u2592", "\u00b7") if unicode else ("#", "=", ".")
+    return Text.assemble((full * weights, "blue"), (lighter * pool, "green"), (empty * (width - weights - pool), "dim"))
+
+
