@@ -336,7 +336,7 @@ class Budget:
         """The range that holds 90 % of real starts: pool and concurrency."""
         from kvtax.engines.vllm.interval import pool_margin
 
-        low, high = pool_margin(self)
+        low, high = pool_margin(self.prepared.architecture, self.prepared.gpu, self.memory.total_bytes)
         pool = self.kv_pool_bytes
         need = self.kv_bytes_per_request
         fixed = self.prepared.deployment.kv_cache_memory_bytes is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kvtax.architectures.cache import Recurrent
 from kvtax.deployment import Deployment
@@ -16,6 +17,9 @@ from kvtax.sources.gpus import find_gpu
 from kvtax.sources.models import ModelEntry
 from kvtax.sources.resolve import Model, find
 from kvtax.terms import Notice
+
+if TYPE_CHECKING:
+    from kvtax.architectures.quantization import Quantization
 
 
 class Prepared:
@@ -34,7 +38,7 @@ class Prepared:
         self.notices: list[Notice] = list(self.model.notices)
         self.gpu = _find_card(deployment, gpus, self.notices)
         architecture = self.model.architecture
-        if deployment.quantization:
+        if deployment.quantization and not _is_own(deployment.quantization, architecture.quantization):
             from kvtax.architectures.quantization import named_quantization
 
             architecture = architecture.replace(quantization=named_quantization(deployment.quantization))
@@ -92,6 +96,11 @@ class Prepared:
                 )
             self._demand[tokens] = held
         return self._demand[tokens]
+
+
+def _is_own(name: str, own: Quantization | None) -> bool:
+    """Whether a quantisation that is asked for by name is the one that the checkpoint has: then its own list of weights counts."""
+    return own is not None and own.name.lower() == name.strip().lower()
 
 
 def _find_card(deployment: Deployment, gpus: Sequence[Gpu], notices: list[Notice]) -> Gpu:

@@ -69,7 +69,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "exaone4_5": ("exaone4_5",),
     "phi3_v": ("phi3_v",),
     "ovis2": ("ovis2",),
-    "phi4_multimodal": ("phi4_multimodal",),
+    "phi4_multimodal": ("phi4_multimodal", "phi4mm"),
     "qwen_audio": ("qwen2_audio",),
     "qwen_omni": ("qwen2_5_omni", "qwen2_5_omni_thinker", "qwen3_omni_moe", "qwen3_omni_moe_thinker"),
     "step3p7": ("step3p7", "minimax_m3_vl"),

@@ -34,14 +34,6 @@ class UsageError(InputError):
     default_code = "usage"
 
 
-INFORMATIVE = frozenset(("size-taken", "class-defaults", "cards-idle", "slots-limit", "dtype-falls-back"))
-"""Notices that --strict lets pass: they say what happens, and nothing in the answer rests on a guess.
-
-size-taken: the number that a size such as 8k stands for; class-defaults: what transformers itself puts in for a key that the config
-leaves out; cards-idle, slots-limit: what the deployment asked for; dtype-falls-back: what the engine does on that card.
-"""
-
-
 def worst(codes: Iterable[int]) -> int:
     """The exit code of several answers: 1 beats 2 beats 3 beats 0."""
     found = set(codes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kvtax.budgets import Budget, budget
@@ -55,16 +55,26 @@ def levers(
         gpus: cards of one's own.
     """
     found: dict[str, Lever] = {}
-    for change in _changes(base):
+    _try(_changes(base), base, found, models, gpus)
+    if not any(lever.budget.fits for lever in found.values()):
+        _try(_pairs(base), base, found, models, gpus)
+    return tuple(sorted(found.values(), key=lambda lever: _rank(lever.budget), reverse=True)[:limit])
+
+
+def _try(
+    changes: Iterable[Change], base: Budget, found: dict[str, Lever], models: Sequence[ModelEntry], gpus: Sequence[Gpu]
+) -> None:
+    """Recompute the budget under each change; keep the best of each kind in `found`."""
+    asked = base.deployment._replace(max_model_len=_asked_length(base))
+    for change in changes:
         if change.kind in found and found[change.kind].budget.fits:
             continue
         try:
-            tried = budget(base.deployment._replace(max_model_len=_asked_length(base)), models=models, gpus=gpus, **change.fields)
+            tried = budget(asked._replace(**change.fields), models=models, gpus=gpus)
         except KvtaxError:
             continue
         if _helps(tried, base) and (change.kind not in found or _rank(tried) > _rank(found[change.kind].budget)):
             found[change.kind] = Lever(change, tried)
-    return tuple(sorted(found.values(), key=lambda lever: _rank(lever.budget), reverse=True)[:limit])
 
 
 def _asked_length(base: Budget) -> int | None:
@@ -80,13 +90,15 @@ def _rank(tried: Budget) -> tuple[bool, bool, int, int]:
 
 
 def _helps(tried: Budget, base: Budget) -> bool:
+    """Whether a change is worth a line: it cures, or brings a tenth of what is missing."""
     if base.verdict == "refused":
         return tried.verdict != "refused"
     if tried.verdict == "refused":
         return False
     if tried.fits:
         return True
-    return tried.max_concurrency > base.max_concurrency * 1.01 or tried.kv_pool_bytes > base.kv_pool_bytes + base.memory.total_bytes // 200
+    missing = base.kv_demand_bytes - base.kv_pool_bytes
+    return tried.max_concurrency > base.max_concurrency * 1.05 or (tried.kv_pool_bytes - base.kv_pool_bytes) * 10 > missing
 
 
 def _changes(base: Budget) -> Iterator[Change]:
@@ -96,9 +108,7 @@ def _changes(base: Budget) -> Iterator[Change]:
         yield from _cures(base)
     yield from _parallel(base)
     yield from _cards(base)
-    if asked.quantization is None and base.prepared.architecture.quantization is None and asked.weights_bytes is None:
-        for name, cost in (("fp8", "weights in 8 bit: another checkpoint"), ("awq-int4", "weights in 4 bit: another checkpoint, less exact")):
-            yield Change("quantization", {"quantization": name}, f"--quantization {name}", cost)
+    yield from _quantised(base)
     if str(base.settings()["kv_cache_dtype"].value) in ("bfloat16", "float16", "float32"):
         yield Change("kv_cache_dtype", {"kv_cache_dtype": "fp8"}, "--kv-cache-dtype fp8", "keys and values in 8 bit")
     length = _length_that_fits(base)
@@ -124,6 +134,21 @@ def _parallel(base: Budget) -> Iterator[Change]:
         if size > tp:
             cards = size * base.deployment.pipeline_parallel_size
             yield Change("tensor_parallel_size", {"tensor_parallel_size": size, **count}, f"--tp {size}", f"{cards} cards a copy")
+
+
+def _quantised(base: Budget) -> Iterator[Change]:
+    """Fewer bits for the weights of a checkpoint that is not quantised."""
+    asked = base.deployment
+    if asked.quantization is None and base.prepared.architecture.quantization is None and asked.weights_bytes is None:
+        for name, bits in (("fp8", 8), ("awq-int4", 4)):
+            yield Change("quantization", {"quantization": name}, f"--quantization {name}", f"{bits}-bit weights: another checkpoint")
+
+
+def _pairs(base: Budget) -> Iterator[Change]:
+    """More ranks together with fewer bits, or with a larger card, where nothing alone is enough."""
+    for ranks in _parallel(base):
+        for other in (*_quantised(base), *_cards(base)):
+            yield Change("pair", ranks.fields | other.fields, f"{ranks.flags} {other.flags}", ranks.cost)
 
 
 def _cards(base: Budget) -> Iterator[Change]:

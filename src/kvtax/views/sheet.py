@@ -19,6 +19,13 @@ _NAMES = {
 }  # fmt: skip
 _ALWAYS_SHOWN = ("routed_experts", "shared_experts", "vision", "audio")
 _SMALL = 0.03
+_UNSEEN = 5 * 2**20
+INFORMATIVE = frozenset(("size-taken", "class-defaults", "cards-idle", "slots-limit", "dtype-falls-back"))
+"""Notices that say what happens while nothing in the answer rests on a guess; --strict lets them pass.
+
+size-taken: the number that a size such as 8k stands for; class-defaults: what transformers itself puts in for a key that the config
+leaves out; cards-idle, slots-limit: what the deployment asked for; dtype-falls-back: what the engine does on that card.
+"""
 _WORDS = {
     "fits": "FITS",
     "over_budget": "OVER BUDGET",
@@ -102,7 +109,7 @@ def make_sheet(budget: Budget, levers: Sequence[Lever] = ()) -> Sheet:
         word=_WORDS[budget.verdict],
         sentence=safe(sentence(budget)),
         remedies=tuple(_remedy(lever, budget) for lever in levers),
-        notices=tuple(Notice(*(safe(text, 1000) for text in notice)) for notice in budget.notices),
+        notices=tuple(Notice(*(safe(text, 1000) for text in notice)) for notice in budget.notices[budget.verdict == "refused" :]),
     )
 
 
@@ -126,7 +133,9 @@ def _parts(budget: Budget) -> list[Part]:
         parts.append(Part("activation", "activation", taken.activation_bytes))
         parts.append(Part("cuda_graphs", "CUDA graphs", taken.cuda_graph_bytes))
         parts.append(Part("runtime", "runtime", budget.runtime_bytes))
-        label = "unallocated" if budget.unallocated_bytes >= 0 else "overdrawn"
+        label = "overdrawn" if budget.unallocated_bytes < 0 else "unallocated"
+        if not fixed and budget.unallocated_bytes >= 0:
+            label += f" (limit {budget.settings()['gpu_memory_utilization'].value:g})"
         parts.append(Part("unallocated", label, budget.unallocated_bytes))
     else:
         parts.append(Part("kv_pool", "left for KV and all else", budget.kv_pool_bytes))
@@ -141,10 +150,10 @@ def _components(budget: Budget) -> list[Part]:
     smallest = budget.memory.weights_bytes * _SMALL
     shown = [item for item in found if item[1] >= smallest or item[0] in _ALWAYS_SHOWN]
     rest = [item for item in found if item not in shown]
-    if len(rest) == 1:
+    if len(rest) == 1 and rest[0][1] > _UNSEEN:
         shown, rest = found, []
     parts = [Part(f"weights.{name}", _NAMES.get(name, name.replace("_", " ")), size, 1) for name, size in shown]
-    if rest:
+    if sum(size for _, size in rest) > _UNSEEN:
         parts.append(Part("weights.other", "other weights", sum(size for _, size in rest), 1))
     return parts if len(parts) > 1 else []
 
@@ -183,8 +192,8 @@ def _figures(budget: Budget) -> list[Figure]:
 
     if budget.max_model_len > TYPICAL_REQUEST_TOKENS and live:
         share = format_share(budget.naive_waste_share).split(" ")
-        remark = f"requests of {TYPICAL_REQUEST_TOKENS:,}, the mean of the Azure LLM trace 2023"
-        figures.append(Figure("naive_waste", "wasted by reserving the maximum", *share, remark))
+        remark = f"requests of {TYPICAL_REQUEST_TOKENS:,} (mean, Azure 2023)"
+        figures.append(Figure("naive_waste", "reserve-to-maximum waste", *share, remark))
     return figures
 
 
@@ -203,10 +212,10 @@ def _batch(budget: Budget) -> list[Figure]:
     if memory <= 0:
         remark = ""
     elif memory < batch:
-        remark = f"memory runs out {batch / memory:.1f} x before compute"
+        remark = f"memory runs out {batch / memory:.1f} x sooner"
     else:
-        remark = f"compute binds {memory / batch:.1f} x before memory runs out"
-    return [Figure("compute_bound_batch", "decoding compute-bound from", format_count(round(batch)), "requests", remark)]
+        remark = f"memory holds {memory / batch:.1f} x as many"
+    return [Figure("compute_bound_batch", "decode compute-bound from", format_count(round(batch)), "requests", remark)]
 
 
 def _concurrency(budget: Budget) -> Figure:
@@ -214,7 +223,7 @@ def _concurrency(budget: Budget) -> Figure:
     remark = ""
     if budget.prepared.engine_known and budget.verdict != "refused" and budget.max_concurrency > 0:
         low, high = budget.interval["max_concurrency"]
-        remark = "" if low == high else f"{format_requests(low)} to {format_requests(high)} in 90 % of starts"
+        remark = "" if low == high else f"{format_requests(low)} to {format_requests(high)} (90 %)"
     unit = f"x {budget.max_model_len:,} tokens"
     label = "MAXIMUM CONCURRENCY" if budget.prepared.engine_known else "AT MOST, WITHOUT AN ENGINE"
     return Figure("max_concurrency", label, number, unit, remark)
@@ -231,7 +240,8 @@ def sentence(budget: Budget) -> str:
     """The verdict in one sentence."""
     context = f"{budget.max_model_len:,} tokens"
     if budget.verdict == "refused":
-        return f"The engine refuses: {budget.notices[0].message}."
+        reason = budget.notices[0]
+        return f"The engine refuses: {reason.message}" + (f" ({reason.hint})." if reason.hint else ".")
     if budget.verdict == "out_of_memory":
         return _why_out_of_memory(budget)
     if budget.verdict == "kv_too_small":
@@ -267,11 +277,11 @@ def _remedy(lever: Lever, base: Budget) -> Remedy:
     """What a lever gives, in words."""
     tried = lever.budget
     if tried.verdict in ("fits", "over_budget"):
-        gives = f"{'fits: ' if tried.fits else 'starts: '}{format_requests(tried.max_concurrency)} x {tried.max_model_len:,} tokens"
+        gives = f"{'fits' if tried.fits else 'starts'}: {format_requests(tried.max_concurrency)} x {tried.max_model_len:,}"
     elif base.verdict == "refused":
         gives = f"accepted, then {_WORDS[tried.verdict].lower()}"
     elif tried.kv_pool_bytes > 0:
-        gives = f"not enough: a pool of {format_bytes(tried.kv_pool_bytes)}"
+        gives = f"pool of {format_bytes(tried.kv_pool_bytes)}: too small"
     else:
-        gives = f"not enough: {format_bytes(-tried.kv_pool_bytes)} short of any pool"
+        gives = f"still {format_bytes(-tried.kv_pool_bytes)} short"
     return Remedy(lever.change.flags, gives, lever.change.cost, tried.fits)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvtax.units import format_gib, format_share
-from kvtax.views.sheet import Part, Sheet
+from kvtax.views.sheet import INFORMATIVE, Part, Sheet
 
 if TYPE_CHECKING:
     from kvtax.views.cards import CardRow
@@ -20,7 +20,11 @@ _VERDICT_STYLE = {"fits": "bold green", "over_budget": "bold yellow"}
 _PART_STYLE = {"weights": "blue", "kv_pool": "green", "activation": "magenta", "cuda_graphs": "magenta", "runtime": "magenta"}
 _EIGHTHS = "\u258f\u258e\u258d\u258c\u258b\u258a\u2589"
 _FULL = "\u2588"
-_LABEL = 31
+_LABEL = 26
+_GIB = 9
+_SHARE = 8
+_CARD = 16
+_CARD_FIGURES = 72
 
 
 def table_text(sheet: Sheet, *, width: int, colour: bool, unicode: bool = True) -> str:
@@ -87,9 +91,9 @@ def bar(share: float, width: int, unicode: bool) -> str:
 def _parts_table(sheet: Sheet, width: int, unicode: bool) -> Table:
     table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True, min_width=_LABEL, max_width=_LABEL, overflow="ellipsis")
-    table.add_column("GiB", justify="right", no_wrap=True, min_width=8)
-    table.add_column("of card", justify="right", no_wrap=True, min_width=7)
-    space = max(min(width - _LABEL - 8 - 7 - 6, 60), 8)
+    table.add_column("GiB", justify="right", no_wrap=True, min_width=_GIB)
+    table.add_column("of card", justify="right", no_wrap=True, min_width=_SHARE)
+    space = max(min(width - _LABEL - _GIB - _SHARE - 6, 60), 8)
     table.add_column("", no_wrap=True, width=space)
     for part in sheet.parts:
         table.add_row(*_part_cells(part, sheet, space, unicode))
@@ -114,7 +118,7 @@ def _part_cells(part: Part, sheet: Sheet, space: int, unicode: bool) -> tuple[Te
 def _figures_table(sheet: Sheet) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, min_width=_LABEL, max_width=_LABEL, overflow="ellipsis")
-    table.add_column(justify="right", no_wrap=True, min_width=8)
+    table.add_column(justify="right", no_wrap=True, min_width=_GIB)
     table.add_column(overflow="fold")
     strong = sheet.concurrency
     for figure in sheet.figures:
@@ -130,6 +134,9 @@ def _with_remark(unit: str, remark: str, style: str = "") -> Text:
 
 def _remedies_table(sheet: Sheet) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
     for remedy in sheet.remedies:
         table.add_row(Text("  " + remedy.flags, "bold"), Text(remedy.gives, "green" if remedy.fits else ""), Text(remedy.cost, "dim"))
     return table
@@ -139,33 +146,41 @@ def _notices(console: Console, notices: Sequence[tuple[str, str, str]]) -> None:
     if notices:
         console.print()
     for code, message, hint in notices:
-        console.print(Text.assemble(("note ", "yellow"), message, (f" ({hint})" if hint else "", "dim"), (f" [{code}]", "dim")))
+        plain = code in INFORMATIVE
+        head = ("note  ", "dim" if plain else "yellow")
+        text = f"{message} ({hint})" if hint else message
+        console.print(Text.assemble(head, (text, "dim" if plain else ""), (f" [{code}]", "dim")))
 
 
 # ---- several cards ----
 
 
 def cards_text(title: str, rows: Sequence[CardRow], *, width: int, colour: bool, unicode: bool = True) -> str:
-    """One line for each card."""
+    """One line for each card.
+
+    Args:
+        title: what is sized.
+        rows: one per card.
+        width: of a line [characters].
+        colour: whether ANSI colours are used.
+        unicode: whether block characters can be shown.
+    """
     console, out = _console(width, colour)
     _print(console, title, "bold")
     console.print()
     table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("card", no_wrap=True, overflow="ellipsis", max_width=24)
+    table.add_column("card", no_wrap=True, overflow="ellipsis", max_width=_CARD)
     for heading in ("GiB", "weights", "KV pool", "tokens", "requests"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    space = width - 24 - 58 - 16
-    wide = space >= 10
-    if wide:
-        table.add_column("weights and KV of the card", no_wrap=True)
+    space = min(width - _CARD - _CARD_FIGURES, 40)
+    if space >= 8:
+        table.add_column("weights, KV", no_wrap=True)
     for row in rows:
-        style = _VERDICT_STYLE.get(row.verdict, "bold red")
-        cells = [Text(row.gpu), *(Text(cell) for cell in row.cells), Text(row.word, style)]
-        if wide:
-            cells.append(_stacked(row, min(space, 30), unicode))
-        table.add_row(*cells)
+        cells = [Text(row.gpu), *(Text(cell) for cell in row.cells), Text(row.word, _VERDICT_STYLE.get(row.verdict, "red"))]
+        table.add_row(*cells, *([_stacked(row, space, unicode)] if space >= 8 else []))
     console.print(table)
+    _notices(console, [notice for row in rows for notice in row.notices])
     return _trimmed(out)
 
 
@@ -173,7 +188,5 @@ def _stacked(row: CardRow, width: int, unicode: bool) -> Text:
     """Weights and pool one after the other."""
     weights = min(round(row.weights_share * width), width)
     pool = max(min(round(row.pool_share * width), width - weights), 0)
-    full, lighter, empty = (_FULL, "\u2592", "\u00b7") if unicode else ("#", "=", ".")
-    return Text.assemble((full * weights, "blue"), (lighter * pool, "green"), (empty * (width - weights - pool), "dim"))
-
-
+    full, lighter = (_FULL, "\u2592") if unicode else ("#", "=")
+    return Text.assemble((full * weights, "blue"), (lighter * pool, "green"))

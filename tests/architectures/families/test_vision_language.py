@@ -232,6 +232,35 @@ def test_published_totals() -> None:
     assert read(phi).parameters == 4_146_621_440
 
 
+def test_phi_4_multimodal_in_both_spellings() -> None:
+    tower = vision(num_hidden_layers=2, image_size=56, patch_size=14)
+    speech = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_blocks": 2,
+        "num_attention_heads": 4,
+        "ext_pw_out_channel": 64,
+        "depthwise_separable_out_channel": 64,
+        "bias_max_distance": 50,
+        "nemo_conv_channels": 32,
+    }
+    values = {**text("phi4_multimodal"), "tie_word_embeddings": True, "vision_config": tower}
+    assert read({**values, "audio_config": speech}).parameters == 866_352
+    # the published file, with the adapters that are not loaded
+    published = {
+        **text("phi4mm", hidden_size=3072, num_hidden_layers=32, num_attention_heads=24, num_key_value_heads=8),
+        "intermediate_size": 8192,
+        "vocab_size": 200064,
+        "tie_word_embeddings": True,
+        "audio_processor": {"config": {"relative_attention_bias_args": {"t5_bias_max_distance": 500}}},
+        "vision_lora": {"r": 256},
+        "speech_lora": {"r": 320},
+    }
+    whole = read(published)
+    assert whole.checkpoint_parameters == 5_574_460_384
+    assert whole.parameters == 4_743_988_032
+
+
 def test_published_spellings_of_kimi() -> None:
     _, config = CASES["kimi_k25"]
     spelled = {

@@ -13,26 +13,63 @@ from kvtax.architectures.towers import siglip_vision, with_towers
 _EXTEND = "model.embed_tokens_extend"
 
 
-def build(config: Config, *, prefix: str = "") -> Architecture:
-    """A decoder with fused projections and two towers below its embedding.
+# key of the repository's audio_processor.config -> key of transformers' audio_config
+_SPELLINGS = {
+    "attention_dim": "hidden_size",
+    "attention_heads": "num_attention_heads",
+    "linear_units": "intermediate_size",
+    "depthwise_seperable_out_channel": "depthwise_separable_out_channel",
+}
+_ADAPTED = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
 
-    Source: transformers 5.24.0 models/phi4_multimodal/modeling_phi4_multimodal.py.
+
+def build(config: Config, *, prefix: str = "") -> Architecture:
+    """A decoder with fused projections and two towers below its embedding; phi4mm is the repository's own spelling.
+
+    Source: transformers 5.24.0 models/phi4_multimodal/modeling_phi4_multimodal.py; repository file modeling_phi4mm.py.
     """
     from kvtax.architectures.registry import build as build_any
 
-    text = build_any(config.retyped("phi3", keep_defaults=True), prefix=prefix)
+    remote = config.model_type == "phi4mm"
+    text = build_any(config.retyped("phi3", keep_defaults=not remote), prefix=prefix)
     vision = config.sub("vision_config").retyped("phi4_multimodal_vision", vision_use_head=True)
-    audio = config.sub("audio_config").retyped("phi4_multimodal_audio")
+    audio = _remote_audio(config) if remote else config.sub("audio_config").retyped("phi4_multimodal_audio")
     extend = f"{prefix}{_EXTEND}"
-    return with_towers(
-        config,
-        text,
-        [
-            *_images(vision, f"{extend}.image_embed", text.hidden_size),
-            *_conformer(audio, f"{extend}.audio_embed.encoder"),
-            *_speech(audio, f"{extend}.audio_embed", text.hidden_size),
-        ],
-    )
+    added = [
+        *_images(vision, f"{extend}.image_embed", text.hidden_size),
+        *_conformer(audio, f"{extend}.audio_embed.encoder"),
+        *_speech(audio, f"{extend}.audio_embed", text.hidden_size),
+    ]
+    return with_towers(config, text, [*added, *_adapters(config, text, prefix)] if remote else added)
+
+
+def _remote_audio(config: Config) -> Config:
+    """audio_processor.config in transformers' spelling."""
+    stated = config.sub("audio_processor", model_type="phi4mm_audio").sub("config", model_type="phi4mm_audio")
+    values = {_SPELLINGS.get(key, key): value for key, value in stated.values.items()}
+    convolutions = stated.sub("nemo_conv_settings", model_type="phi4mm_audio")
+    bias = stated.sub("relative_attention_bias_args", model_type="phi4mm_audio")
+    values["nemo_conv_channels"] = convolutions.integer("conv_channels", default=1024)
+    values["bias_max_distance"] = bias.integer("t5_bias_max_distance", default=1000)
+    values["bias_symmetric"] = bias.boolean("t5_bias_symmetric")
+    return stated.retyped("phi4_multimodal_audio", **values)
+
+
+def _adapters(config: Config, text: Architecture, prefix: str) -> list[Tensor]:
+    """The low-rank adapters for images and speech, which are in the file and which engines load only where asked to."""
+    found: list[Tensor] = []
+    for kind in ("vision", "speech"):
+        rank = config.sub(f"{kind}_lora", model_type="phi4mm_lora").optional_integer("r", maximum=65_536)
+        for tensor in text.tensors if rank else ():
+            name = tensor.name.removeprefix(f"{prefix}model.layers.*.").removesuffix(".weight")
+            if rank and name in _ADAPTED:
+                base = tensor.name.removesuffix(".weight")
+                shapes = (("lora_A", (rank, tensor.shape[1])), ("lora_B", (tensor.shape[0], rank)))
+                found += [
+                    Tensor(f"{base}.{half}.{kind}.weight", shape, "other", tensor.layers, loaded=False)
+                    for half, shape in shapes
+                ]
+    return found
 
 
 def _images(config: Config, name: str, hidden_size: int) -> list[Tensor]:

@@ -41,20 +41,24 @@ def read_compressed(section: Section) -> Scheme | None:
         group = groups.inner(key)
         if group is None:
             continue
-        format = _format(group, overall)
-        if format is None:
+        chosen = _format(group, overall)
+        if chosen is None:
             continue
         targets = group.config.optional_list("targets")
         classes = [target for target in targets or ("Linear",) if isinstance(target, str) and target in _CLASSES]
         modules = [target for target in targets or () if target not in classes]
         if classes:
-            default = default or format
+            default = default or chosen
         if modules:
-            named.append(Rule(group.named("targets", modules), format))
+            named.append(Rule(group.named("targets", modules), chosen))
     if default is None and not named:
         return None
     return Scheme(
-        section.method, default, [*rules, *named], kv_cache_dtype=section.kv_cache_dtype, hidden_size=section.hidden_size
+        section.method,
+        default,
+        [*rules, *named],
+        kv_cache_dtype=section.kv_cache_dtype,
+        hidden_size=section.hidden_size,
     )
 
 
@@ -80,7 +84,9 @@ def _format(group: Section, overall: str) -> Format | None:
     if bits not in (2, 3, 4, 5, 6, 7, 8):
         config.fail("num_bits", f"must be from 2 to 8, not {bits}")
     symmetric = config.boolean("symmetric", default=True)
-    if stated == "pack-quantized" or (stated not in ("int-quantized", "naive-quantized") and (bits < 8 or inputs is None)):
+    if stated == "pack-quantized" or (
+        stated not in ("int-quantized", "naive-quantized") and (bits < 8 or inputs is None)
+    ):
         order = config.get("actorder") in ("group", True)
         if strategy == "group" and not (size and size > 0):
             config.fail("group_size", f"must be from 1 on where strategy is group, not {describe(size)}")
@@ -104,6 +110,8 @@ def _eight_bit_float(weights: Section, stated: str, strategy: str, size: int | N
     config = weights.config
     if config.integer("num_bits", maximum=64) != 8:
         config.fail("num_bits", "must be 4 or 8 where type is float")
+    if strategy not in ("tensor", "channel", "block", "group"):
+        weights.unsupported("strategy", f"{describe(strategy)} is not understood for floats")
     if stated.startswith("mxfp8") or (strategy == "group" and size == 32):
         return formats.mxfp8(size if size and size > 0 else 32)
     if strategy == "tensor":
@@ -113,6 +121,6 @@ def _eight_bit_float(weights: Section, stated: str, strategy: str, size: int | N
     if strategy == "block":
         block = config.integers("block_structure", length=2, minimum=1) or [128, 128]
         return formats.fp8_block(block[0], block[1], scale="weight_scale", scale_dtype="")
-    if strategy == "group" and size and size > 0:
-        return formats.fp8_block(1, size, scale="weight_scale", scale_dtype="")
-    weights.unsupported("strategy", f"{describe(strategy)} is not understood for floats")
+    if not size or size < 1:
+        config.fail("group_size", f"must be from 1 on where strategy is group, not {describe(size)}")
+    return formats.fp8_block(1, size, scale="weight_scale", scale_dtype="")

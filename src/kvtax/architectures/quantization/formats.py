@@ -78,11 +78,15 @@ def fp8_block(
 
 
 def fp8_tensor(
-    *, static: bool = False, scale: str = "weight_scale", input_scale: str = "input_scale", shape: tuple[int, ...] = (1,)
+    *,
+    static: bool = False,
+    scale: str = "weight_scale",
+    input_scale: str = "input_scale",
+    shape: tuple[int, ...] = (1,),
 ) -> Format:
     """weight fp8 [out, in], one float32 scale, another for the input where it is static."""
 
-    def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
+    def parts(out: int, inner: int, _dtype: str) -> tuple[Part, ...]:
         found = (Part(".weight", (out, inner), "fp8_e4m3"), Part(f".{scale}", shape, "float32", scale=True))
         return (*found, Part(f".{input_scale}", shape, "float32", scale=True)) if static else found
 
@@ -106,7 +110,7 @@ def fp8_channel(*, scale_dtype: str = "", static: bool = False, dims: int = 2) -
 def mxfp8(group_size: int = 32, *, scale: str = "weight_scale") -> Format:
     """weight fp8 [out, in], one 8-bit exponent for 32 of them."""
 
-    def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
+    def parts(out: int, inner: int, _dtype: str) -> tuple[Part, ...]:
         return (
             Part(".weight", (out, inner), "fp8_e4m3"),
             Part(f".{scale}", (out, ceil_div(inner, group_size)), "uint8", scale=True),
@@ -146,11 +150,15 @@ def nvfp4(group_size: int = 16, *, style: str = "modelopt", static: bool = True,
 
 
 def mxfp4(
-    group_size: int = 32, *, weight: str = "weight_packed", scale: str = "weight_scale", dtypes: tuple[str, str] = ("uint8", "uint8")
+    group_size: int = 32,
+    *,
+    weight: str = "weight_packed",
+    scale: str = "weight_scale",
+    dtypes: tuple[str, str] = ("uint8", "uint8"),
 ) -> Format:
     """Two weights to a byte, one 8-bit exponent for 32 of them."""
 
-    def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
+    def parts(out: int, inner: int, _dtype: str) -> tuple[Part, ...]:
         return (
             Part(f".{weight}", (out, ceil_div(inner, 2)), dtypes[0]),
             Part(f".{scale}", (out, ceil_div(inner, group_size)), dtypes[1], scale=True),
@@ -162,7 +170,7 @@ def mxfp4(
 def mxfp4_blocks() -> Format:
     """gpt-oss: the experts of a layer in one tensor of blocks [experts, out, in / 32, 16], an exponent for each block."""
 
-    def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
+    def parts(out: int, inner: int, _dtype: str) -> tuple[Part, ...]:
         groups = ceil_div(inner, 32)
         return (Part("_blocks", (out, groups, 16), "uint8"), Part("_scales", (out, groups), "uint8", scale=True))
 
@@ -271,7 +279,7 @@ def bnb_4bit(kind: str = "nf4", *, double: bool = True, block: int = 64) -> Form
     The tables of the code are the same everywhere; `quant_state` (a short JSON text) is left out, since its length depends on values.
     """
 
-    def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
+    def parts(out: int, inner: int, _dtype: str) -> tuple[Part, ...]:
         blocks = ceil_div(out * inner, block)
         found = [
             Part(".weight", (ceil_div(out * inner, 2), 1), "uint8"),
@@ -289,7 +297,7 @@ def bnb_4bit(kind: str = "nf4", *, double: bool = True, block: int = 64) -> Form
 def bnb_int8() -> Format:
     """weight int8 [out, in], one float32 a row (SCB), a byte that names the layout."""
 
-    def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
+    def parts(out: int, inner: int, _dtype: str) -> tuple[Part, ...]:
         return (
             Part(".weight", (out, inner), "int8"),
             Part(".SCB", (out,), "float32", scale=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kvtax.architectures.config import describe
@@ -63,30 +63,10 @@ def algorithm(section: Section, algo: str) -> Format:
         UnsupportedArchitectureError: one that is not known.
     """
     name = algo.upper()
-    static = formats.fp8_tensor(static=True, shape=())
-    if name == "FP8":
-        return static
-    if name in ("FP8_PER_CHANNEL_PER_TOKEN", "FP8_PC_PT"):
-        return formats.fp8_channel(scale_dtype="float32", dims=1)
-    if name in ("FP8_PB_WO", "FP8_PB_REAL", "FP8_2D_BLOCKWISE_WEIGHT_ONLY"):
-        return formats.fp8_block(scale="weight_scale", dims=4)
-    if name in ("NVFP4", "W4A4_NVFP4", "W4A8_NVFP4_FP8"):
-        return formats.nvfp4(_positive(section, 16))
-    if name == "NVFP4_AWQ":
-        return formats.nvfp4(_positive(section, 16), pre_scale=True)
-    if name == "W4A16_NVFP4":
-        return formats.nvfp4(_positive(section, 16), static=False)
-    if name in ("MXFP8", "W8A8_MXFP8"):
-        return formats.mxfp8(_positive(section, 32))
-    if name in ("MXFP4", "W4A8_MXFP4_FP8"):
-        return formats.mxfp4(_positive(section, 32), weight="weight")
-    if name in ("W4A16_AWQ", "W4A8_AWQ", "INT4_AWQ"):
-        return _int4_awq(_positive(section, 128), name == "W4A8_AWQ")
-    if name in ("INT8_SQ", "W8A8_SQ_PER_CHANNEL", "INT8"):
-        return _int8_smooth()
-    if name in ("W8A16", "INT8_WO", "W8A16_PER_CHANNEL"):
-        return formats.int8(scale_dtype="float32")
-    section.unsupported("quant_algo", f"{describe(algo)} is not known")
+    make = _ALGORITHMS.get(name)
+    if make is None:
+        section.unsupported("quant_algo", f"{describe(algo)} is not known")
+    return make(section)
 
 
 def _positive(section: Section, default: int) -> int:
@@ -122,3 +102,39 @@ def _int8_smooth() -> Format:
         )
 
     return Format("w8a8-int8", 8, 0, parts)
+
+
+def _nvfp4(*, static: bool = True, pre_scale: bool = False) -> Callable[[Section], Format]:
+    return lambda section: formats.nvfp4(_positive(section, 16), static=static, pre_scale=pre_scale)
+
+
+def _same(chosen: Format) -> Callable[[Section], Format]:
+    return lambda _: chosen
+
+
+_FP8_ROWS = _same(formats.fp8_channel(scale_dtype="float32", dims=1))
+_FP8_BLOCKS = _same(formats.fp8_block(scale="weight_scale", dims=4))
+_ALGORITHMS: dict[str, Callable[[Section], Format]] = {
+    "FP8": _same(formats.fp8_tensor(static=True, shape=())),
+    "FP8_PER_CHANNEL_PER_TOKEN": _FP8_ROWS,
+    "FP8_PC_PT": _FP8_ROWS,
+    "FP8_PB_WO": _FP8_BLOCKS,
+    "FP8_PB_REAL": _FP8_BLOCKS,
+    "FP8_2D_BLOCKWISE_WEIGHT_ONLY": _FP8_BLOCKS,
+    "NVFP4": _nvfp4(),
+    "W4A4_NVFP4": _nvfp4(),
+    "NVFP4_AWQ": _nvfp4(pre_scale=True),
+    "W4A8_NVFP4_FP8": _nvfp4(),
+    "W4A16_NVFP4": _nvfp4(static=False),
+    "MXFP8": lambda section: formats.mxfp8(_positive(section, 32)),
+    "W8A8_MXFP8": lambda section: formats.mxfp8(_positive(section, 32)),
+    "MXFP4": lambda section: formats.mxfp4(_positive(section, 32), weight="weight"),
+    "W4A8_MXFP4_FP8": lambda section: formats.mxfp4(_positive(section, 32), weight="weight"),
+    "W4A16_AWQ": lambda section: _int4_awq(_positive(section, 128), False),
+    "INT4_AWQ": lambda section: _int4_awq(_positive(section, 128), False),
+    "W4A8_AWQ": lambda section: _int4_awq(_positive(section, 128), True),
+    "INT8_SQ": lambda _: _int8_smooth(),
+    "W8A8_SQ_PER_CHANNEL": lambda _: _int8_smooth(),
+    "W8A16": _same(formats.int8(scale_dtype="float32")),
+    "INT8_WO": _same(formats.int8(scale_dtype="float32")),
+}

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from kvtax.architectures.quantization.patterns import Pattern, PatternError, glob
 from kvtax.architectures.tensors import Tensor
 
-MAXIMUM_ENTRIES = 500_000
+MAXIMUM_ENTRIES = 100_000
 MAXIMUM_ENTRY = 512
 MAXIMUM_PATTERNS = 2_000
-MAXIMUM_MATCHES = 100_000
+MAXIMUM_STATES = 200_000
+MAXIMUM_WORK = 3_000_000
 # what stands before the layers in one spelling and not in another
 _WRAPPERS = frozenset(("model", "language_model", "backbone", "transformer", "thinker", "llm"))
 _LAYER_WORDS = frozenset(("layers", "h", "blocks", "layer"))
@@ -79,7 +80,9 @@ def _key(segments: Iterable[str]) -> tuple[str, ...]:
 
 def _numbers(segments: Iterable[str]) -> tuple[int | None, ...]:
     return tuple(
-        None if segment == "*" else int(segment[:9]) for segment in segments if segment == "*" or _DIGITS.fullmatch(segment)
+        None if segment == "*" else int(segment[:9])
+        for segment in segments
+        if segment == "*" or _DIGITS.fullmatch(segment)
     )
 
 
@@ -106,6 +109,7 @@ class ModuleList:
         self._anchored: dict[tuple[str, ...], list[_Where]] = {}
         self._floating: dict[tuple[str, ...], list[_Where]] = {}
         self._patterns: list[tuple[Pattern, str, bool]] = []
+        self._states = 0
         self._work = 0
         for number, entry in enumerate(entries):
             if number >= MAXIMUM_ENTRIES:
@@ -118,7 +122,7 @@ class ModuleList:
     def _add(self, entry: str) -> None:
         if entry.startswith("re:"):
             self._add_pattern(Pattern, entry[3:])
-        elif _REGEX_SIGNS.search(entry) or ".*." in entry and entry.startswith(".*"):
+        elif _REGEX_SIGNS.search(entry) or entry.startswith(".*."):
             self._add_pattern(Pattern, entry)
         else:
             self._add_name(entry.strip(".").removesuffix(".weight"), entry)
@@ -127,21 +131,30 @@ class ModuleList:
         if len(self._patterns) >= MAXIMUM_PATTERNS:
             self._fail(f"has more than {MAXIMUM_PATTERNS} patterns")
         try:
-            self._patterns.append((kind(text), text, _index_blind(text.replace("*", "_") if kind is glob else text)))
+            pattern = kind(text)
+            self._patterns.append((pattern, text, _index_blind(text.replace("*", "_") if kind is glob else text)))
         except PatternError as error:
             self._fail(f"has the pattern {ascii(text)[:64]}, which {error}")
+            return
+        self._states += pattern.size
+        if self._states > MAXIMUM_STATES:
+            self._fail("has patterns that are too large together")
 
     def _add_name(self, name: str, entry: str) -> None:
         segments, stripped = _strip(name.split("."))
         rest: str | None = None
         last = segments[-1]
-        if last.endswith("*") and len(segments) > 1 or last == "*":
+        if last.endswith("*") and (len(segments) > 1 or last == "*"):
             rest = last[:-1]
             if _DIGITS.fullmatch(rest):
                 segments, rest = [*segments[:-1], rest], None  # layers.1* is the tree below layers.1
             else:
                 segments = segments[:-1]
-        if not segments or any(segment != "*" and re.search(r"[*?\[\]]", segment) for segment in segments) or segments[0] == "*":
+        if (
+            not segments
+            or any(segment != "*" and re.search(r"[*?\[\]]", segment) for segment in segments)
+            or segments[0] == "*"
+        ):
             self._add_pattern(glob, entry)
             return
         anchored = stripped or segments[0] in _LAYER_WORDS or rest is not None
@@ -187,6 +200,7 @@ class ModuleList:
                 found = self._floating.get(keys[start:end], ()) if self._floating else ()
                 if not start and self._anchored:
                     found = (*found, *self._anchored.get(keys[:end], ()))
+                self._count(len(found))
                 for where in found:
                     if where.rest is not None and (end == len(keys) or not segments[end].startswith(where.rest)):
                         continue
@@ -196,8 +210,8 @@ class ModuleList:
                 break
         return False
 
-    @staticmethod
     def _meets(
+        self,
         where: _Where,
         segments: list[str],
         start: int,
@@ -225,6 +239,7 @@ class ModuleList:
             return True
         if expert is not None:
             if expert < tensor.per_layer:
+                self._count(len(tensor.layers) if layer is None else 1)
                 for index in tensor.layers if layer is None else (layer,):
                     experts.setdefault(index, set()).add(expert)
         elif layer is not None:
@@ -249,7 +264,12 @@ class ModuleList:
         return bool(tensor.layers) and layers.issuperset(tensor.layers)
 
     def _match(self, pattern: Pattern, name: str) -> bool:
-        self._work += 1
-        if self._work > MAXIMUM_MATCHES:
-            self._fail("has patterns that take too long to match")
-        return pattern.match(name)
+        before = pattern.cost
+        found = pattern.match(name)
+        self._count(len(name) // 8 + pattern.cost - before)
+        return found
+
+    def _count(self, steps: int) -> None:
+        self._work += steps
+        if self._work > MAXIMUM_WORK:
+            self._fail("takes too long to match")

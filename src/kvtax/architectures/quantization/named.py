@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
+from typing import NoReturn
 
 from kvtax.architectures.quantization import formats
 from kvtax.architectures.quantization.formats import Format
@@ -16,8 +17,8 @@ MAXIMUM_GROUP = 65_536
 _ALL = USUAL | {"mtp"}
 # name -> (usual group size, group size -> format)
 _NAMES: dict[str, tuple[int, Callable[[int], Format]]] = {
-    "fp8": (0, lambda size: formats.fp8_tensor()),
-    "fp8-channel": (0, lambda size: formats.fp8_channel()),
+    "fp8": (0, lambda _: formats.fp8_tensor()),
+    "fp8-channel": (0, lambda _: formats.fp8_channel()),
     "fp8-block": (128, lambda size: formats.fp8_block(size, size)),
     "mxfp8": (32, formats.mxfp8),
     "w8a8-int8": (0, lambda size: formats.int8(scale="group" if size else "channel", group_size=size)),
@@ -29,7 +30,7 @@ _NAMES: dict[str, tuple[int, Callable[[int], Format]]] = {
     "nvfp4": (16, formats.nvfp4),
     "mxfp4": (32, formats.mxfp4),
     "bnb-nf4": (64, lambda size: formats.bnb_4bit("nf4", block=size)),
-    "bnb-int8": (0, lambda size: formats.bnb_int8()),
+    "bnb-int8": (0, lambda _: formats.bnb_int8()),
 }
 NAMES = tuple("ct-int4-g32" if name == "ct-int4" else name for name in _NAMES)
 # per tensor, row or whole matrix: there are no groups to name
@@ -55,7 +56,7 @@ def named_quantization(name: str) -> Quantization:
     key = name.strip().lower().replace("_", "-")
     base, size = _split(key)
     if base not in _NAMES or (size is not None and (base in _UNGROUPED or not 1 <= size <= MAXIMUM_GROUP)):
-        _unknown(name, base, size)
+        _unknown(name, base)
     usual, make = _NAMES[base]
     group_size = usual if size is None else size
     if base == "mxfp4":
@@ -69,7 +70,7 @@ def _split(key: str) -> tuple[str, int | None]:
     return (found[1], int(found[2])) if found else (key, None)
 
 
-def _unknown(name: str, base: str, size: int | None) -> None:
+def _unknown(name: str, base: str) -> NoReturn:
     shown = ascii(name)[:64]
     known = "known: " + ", ".join(NAMES) + "; -gN for another group size"
     if base in _NAMES:

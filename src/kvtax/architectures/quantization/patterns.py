@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-
 MAXIMUM_LENGTH = 1024
-MAXIMUM_STATES = 4096
+MAXIMUM_STATES = 2048
 _MAXIMUM_DEPTH = 40
+_MAXIMUM_LOOKAHEADS = 8
 _MAXIMUM_CACHE = 4096
 _CLASSES: dict[str, Callable[[str], bool]] = {
     "d": str.isdigit,
@@ -44,17 +44,20 @@ class Pattern:
         PatternError: it is not understood, or too large.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, depth: int = 0) -> None:
+        if depth > _MAXIMUM_LOOKAHEADS:
+            raise PatternError("is nested too deeply")
         if len(text) > MAXIMUM_LENGTH:
             raise PatternError(f"is longer than {MAXIMUM_LENGTH} characters")
         self.text = text
+        self.cost = 0  # steps that matching has taken so far
         self._at = 0
         self._nodes: list[_Node] = []
         self._fold = text.startswith("(?i)")
         if self._fold:
             self._at = 4
         self._wanted: list[tuple[bool, Pattern]] = []
-        self._read_lookaheads()
+        self._read_lookaheads(depth)
         start, end = self._alternatives(0)
         if self._at < len(text):
             raise PatternError("has an unbalanced parenthesis")
@@ -81,21 +84,21 @@ class Pattern:
         self._nodes.append(node)
         return node
 
-    def _read_lookaheads(self) -> None:
+    def _read_lookaheads(self, depth: int) -> None:
         while True:
             skip = 1 if self.text.startswith(("^(?!", "^(?="), self._at) else 0
             head = self.text[self._at + skip : self._at + skip + 3]
             if head not in ("(?!", "(?="):
                 return
             start = at = self._at + skip + 3
-            depth = 1
-            while depth:
+            level = 1
+            while level:
                 if at >= len(self.text):
                     raise PatternError("has an unbalanced parenthesis")
                 char = self.text[at]
-                depth += (char == "(") - (char == ")")
+                level += (char == "(") - (char == ")")
                 at += 2 if char == "\\" else 1
-            self._wanted.append((head == "(?=", Pattern(self.text[start : at - 1])))
+            self._wanted.append((head == "(?=", Pattern(self.text[start : at - 1], depth + 1)))
             self._at = at
 
     def _alternatives(self, depth: int) -> tuple[_Node, _Node]:
@@ -115,7 +118,6 @@ class Pattern:
         while self._peek() not in ("", "|", ")"):
             begin = self._at
             piece = self._atom(depth)
-            after = self._at
             least, most = self._repeat()
             resume = self._at
             if (least, most) == (1, 1):
@@ -127,7 +129,6 @@ class Pattern:
                     # another copy of the same piece, read again
                     self._at = begin
                     piece = self._atom(depth)
-                    assert self._at == after
                 end.out.append(piece[0])
                 if number >= least:
                     skip = end
@@ -238,6 +239,11 @@ class Pattern:
         self._at += 1
         return lambda other: any(test(other) for test in tests) != negate
 
+    @property
+    def size(self) -> int:
+        """States."""
+        return len(self._nodes) + sum(pattern.size for _, pattern in self._wanted)
+
     # ---- matching ----
 
     def _closure(self, numbers: frozenset[int], at_start: bool, at_end: bool) -> frozenset[int]:
@@ -263,6 +269,7 @@ class Pattern:
                 if node.test is not None and node.test(char):
                     taken.add(node.out[0].number)
             reached = self._closure(frozenset(taken), False, False)
+            self.cost += len(states) + len(reached)
             if len(self._moves) >= _MAXIMUM_CACHE:
                 self._moves.clear()
             self._moves[key] = reached
@@ -271,7 +278,10 @@ class Pattern:
     def match(self, text: str) -> bool:
         """Whether the pattern matches at the start of the text."""
         for wanted, pattern in self._wanted:
-            if pattern.match(text) is not wanted:
+            before = pattern.cost
+            matched = pattern.match(text)
+            self.cost += pattern.cost - before
+            if matched is not wanted:
                 return False
         states = self._closure(frozenset((self._start.number,)), True, not text)
         for char in text:
@@ -299,6 +309,8 @@ def glob(text: str) -> Pattern:
             found.append("[" + ("^" + inner[1:] if inner.startswith("!") else inner) + "]")
             at = close
         else:
-            found.append(".*" if char == "*" else "." if char == "?" else char if char.isalnum() or char in "_" else "\\" + char)
+            found.append(
+                ".*" if char == "*" else "." if char == "?" else char if char.isalnum() or char in "_" else "\\" + char
+            )
         at += 1
     return Pattern("".join(found) + "(\\..*)?$")

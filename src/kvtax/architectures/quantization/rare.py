@@ -87,7 +87,7 @@ def _vptq(section: Section) -> Scheme:
             by_format.setdefault(numbers, (rare_formats.vptq(*numbers), []))[1].append(name)
     if not by_format:
         section.config.fail("config_for_layers", "is missing")
-    rules = [Rule(section.named("config_for_layers", names), format) for format, names in by_format.values()]
+    rules = [Rule(section.named("config_for_layers", names), chosen) for chosen, names in by_format.values()]
     return _scheme(section, None, *rules)
 
 
@@ -151,11 +151,11 @@ def _torchao(section: Section) -> Scheme:
         default: Format | None = None
         rules = []
         for name, value in chosen.items():
-            format = None if value is None else _torchao_format(section, value)
+            own = None if value is None else _torchao_format(section, value)
             if name == "_default":
-                default = format
+                default = own
             else:
-                rules.append(Rule(section.named("quant_type", [name]), format))
+                rules.append(Rule(section.named("quant_type", [name]), own))
         return _scheme(section, default, *rules)
     return _scheme(section, _torchao_format(section, stated))
 
@@ -181,11 +181,9 @@ def _torchao_format(section: Section, value: Any) -> Format:
     if name in _INT4_IN_BYTES:
         return rare_formats.torchao_int8(own.config.integer("group_size", default=32))
     rows = "perrow" in str(numbers.get("granularity"))[:400].lower()
-    if name in _FP8:
-        return rare_formats.torchao_fp8(True)
-    if name in _FP8_DYNAMIC:
-        return rare_formats.torchao_fp8(rows)
-    section.unsupported("quant_type", f"{describe(value)} is not known")
+    if name not in _FP8 + _FP8_DYNAMIC:
+        section.unsupported("quant_type", f"{describe(value)} is not known")
+    return rare_formats.torchao_fp8(rows or name in _FP8)
 
 
 def _quark(section: Section) -> Scheme:
@@ -227,9 +225,9 @@ def _quark_format(section: Section) -> Format | None:
         return formats.mxfp4(group, weight="weight")
     if kind == "int8" and scheme in ("per_tensor", "per_channel"):
         return formats.int8(scale=scheme.removeprefix("per_"), scale_dtype="float32", static=static)
-    if kind in ("int4", "uint4") and scheme == "per_group":
-        return formats.awq(4, group)
-    section.unsupported("weight", f"dtype {describe(kind)} with qscheme {describe(scheme)} is not known")
+    if kind not in ("int4", "uint4") or scheme != "per_group":
+        section.unsupported("weight", f"dtype {describe(kind)} with qscheme {describe(scheme)} is not known")
+    return formats.awq(4, group)
 
 
 READERS: dict[str, Callable[[Section], Scheme | None]] = {

@@ -42,7 +42,7 @@ def hqq(bits: int, group_size: int) -> Format:
 def eetq() -> Format:
     """weight int8 [in, out], a float16 scale for each column."""
 
-    def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
+    def parts(out: int, inner: int, _dtype: str) -> tuple[Part, ...]:
         return (Part(".weight", (inner, out), "int8"), Part(".weight_scales", (out,), "float16", scale=True))
 
     return Format("eetq-int8", 8, 0, parts)
@@ -64,7 +64,14 @@ def aqlm(codebooks: int, code_bits: int, in_group: int, out_group: int) -> Forma
 
 
 def vptq(
-    vector: int, centroids: int, residual: int, groups: int, group_size: int, outliers: tuple[int, int, int], norm: bool, order: bool
+    vector: int,
+    centroids: int,
+    residual: int,
+    groups: int,
+    group_size: int,
+    outliers: tuple[int, int, int],
+    norm: bool,
+    order: bool,
 ) -> Format:
     """Indices into centroids for vectors along the output, packed to int32, with residual centroids, outliers, norm and order.
 
@@ -178,7 +185,7 @@ def torchao_int8(group_size: int = 0) -> Format:
 def torchao_fp8(rows: bool) -> Format:
     """fp8 weights with float32 scales for rows or for the tensor."""
 
-    def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
+    def parts(out: int, inner: int, _dtype: str) -> tuple[Part, ...]:
         shape = (out, 1) if rows else (1, 1)
         return (Part(".weight_qdata", (out, inner), "fp8_e4m3"), Part(".weight_scale", shape, "float32", scale=True))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from kvtax.architectures.config import Config, describe
 from kvtax.architectures.quantization import formats, rare
@@ -94,6 +94,12 @@ def _method(section: Section) -> str:
         return "bitsandbytes"
     if section.values.get("config_groups") is not None or section.values.get("sparsity_config") is not None:
         return "compressed-tensors"
+    return _no_method(section)
+
+
+def _no_method(section: Section) -> NoReturn:
+    if {"bits", "group_size"} <= set(section.values) <= {"bits", "group_size", "mode"}:
+        section.unsupported("bits", "MLX weights are not for these engines")
     section.config.fail("quant_method", "is missing")
 
 
@@ -111,7 +117,7 @@ def _kv_cache_dtype(section: Section, extra: Mapping[str, Any] | None) -> str | 
                 continue
             if isinstance(value, Mapping):
                 kind, bits = value.get("type", "int"), value.get("num_bits", 8)
-                value = {("float", 8): "fp8", ("int", 8): "int8", ("float", 4): "nvfp4"}.get((kind, bits))  # type: ignore[arg-type]
+                value = {("float", 8): "fp8", ("int", 8): "int8", ("float", 4): "nvfp4"}.get((kind, bits))
             name = value.lower() if isinstance(value, str) else ""
             if name in ("auto", "none", "null", "bfloat16", "float16"):
                 continue
@@ -151,8 +157,8 @@ def _fp8(section: Section) -> Scheme | None:
     if block is not None and block[0] == 1 and config.string("scale_fmt") == "ue8m0":
         default = formats.mxfp8(block[1], scale="weight_scale_inv")
     elif block is not None:
-        names = {"scale": "scale", "scale_dtype": "fp8_e8m0"} if expert_dtype == "fp4" else {}
-        default = formats.fp8_block(block[0], block[1], **names)
+        name, dtype = ("scale", "fp8_e8m0") if expert_dtype == "fp4" else ("weight_scale_inv", "float32")
+        default = formats.fp8_block(block[0], block[1], scale=name, scale_dtype=dtype)
     elif section.method == "mxfp8":
         default = formats.mxfp8(scale="weight_scale_inv")
     elif config.mentions("ignored_layers") or not config.mentions("weight_block_size"):

@@ -9,7 +9,9 @@ from kvtax.architectures.quantization.formats import Format
 from kvtax.architectures.quantization.modules import Hits, ModuleList
 from kvtax.architectures.quantization.stored import StoredTensor, plain
 from kvtax.architectures.tensors import Tensor
+from kvtax.errors import ConfigError
 
+MAXIMUM_RULES = 256
 TOWERS = frozenset(("vision", "audio"))
 # what recipes leave in 16 bit unless a list says otherwise
 USUAL = frozenset(("lm_head", "embedding", "router", "norms")) | TOWERS
@@ -22,11 +24,29 @@ class Rule(NamedTuple):
     format: Format | None
 
 
-class _Piece(NamedTuple):
-    """Part of a group of tensors: whole layers, and layers of which only some experts are meant."""
+class _Share:
+    """What one format gets of a group of tensors: whole layers, and so many experts of others."""
 
-    layers: tuple[int, ...]
-    experts: dict[int, frozenset[int]]
+    def __init__(self) -> None:
+        self.layers: list[int] = []
+        self.experts: dict[int, int] = {}
+
+    def add(self, layer: int, experts: int) -> None:
+        self.experts[layer] = self.experts.get(layer, 0) + experts
+
+    def groups(self, tensor: Tensor) -> Iterable[Tensor]:
+        """As groups of equal tensors."""
+        by_count: dict[int, list[int]] = {}
+        layers = list(self.layers)
+        for layer, count in self.experts.items():
+            if count == tensor.per_layer:
+                layers.append(layer)
+            elif count:
+                by_count.setdefault(count, []).append(layer)
+        if layers:
+            yield tensor._replace(layers=tuple(sorted(layers)))
+        for count, chosen in sorted(by_count.items()):
+            yield tensor._replace(layers=tuple(sorted(chosen)), per_layer=count)
 
 
 class Scheme:
@@ -57,13 +77,15 @@ class Scheme:
         self.method = method
         self.default = default
         self.rules = tuple(rule for rule in rules if not rule.modules.empty)
+        if len(self.rules) > MAXIMUM_RULES:
+            raise ConfigError(f"has more than {MAXIMUM_RULES} formats", where="config.json: quantization_config")
         self.untouched = frozenset(untouched)
         self.only = frozenset(only)
         self.kv_cache_dtype = kv_cache_dtype
         self.hidden_size = hidden_size
-        formats = [*((default,) if default else ()), *(rule.format for rule in rules if rule.format)]
-        names = {format.name for format in formats}
-        main = min(formats, key=lambda format: format.bits) if formats else None
+        formats = [*((default,) if default else ()), *(rule.format for rule in self.rules if rule.format)]
+        names = {one.name for one in formats}
+        main = min(formats, key=lambda one: one.bits) if formats else None
         self.name = "" if main is None else main.name if len(names) == 1 else f"{main.name}-mixed"
         self.bits = main.bits if main else 16
         self.group_size = main.group_size if main else 0
@@ -87,32 +109,34 @@ class Scheme:
         found: list[StoredTensor] = []
         count, out, inner, stack = _sides(tensor, self.hidden_size)
         parts = self._assign(stack, tensor.name)
-        if all(format is None for format, _ in parts):
+        if all(chosen is None for chosen, _ in parts):
             return (plain(tensor, dtype),)
-        for format, group in parts:
+        for chosen, group in parts:
             whole = tensor._replace(layers=group.layers)
-            if format is None:
+            if chosen is None:
                 left = whole if group.per_layer == count else whole._replace(shape=(group.per_layer, *tensor.shape[1:]))
                 found.append(plain(left, dtype))
-            elif format.stacked:
+            elif chosen.stacked:
                 base = tensor.name.removesuffix(".weight")
-                for part in format.parts(out, inner, tensor.dtype or dtype):
+                for part in chosen.parts(out, inner, tensor.dtype or dtype):
                     source = whole if part.counted else whole._replace(parameter=False)
                     found.append(
-                        StoredTensor(base + part.suffix, (count, *part.shape), part.dtype, whole.count, source, part.scale)
+                        StoredTensor(
+                            base + part.suffix, (count, *part.shape), part.dtype, whole.count, source, part.scale
+                        )
                     )
             else:
                 for one in _unstack(group, out, inner):
-                    found.extend(_pack(one, format, one.shape[0], one.shape[1], dtype))
+                    found.extend(_pack(one, chosen, one.shape[0], one.shape[1], dtype))
         return found
 
     def _stored_matrices(self, tensor: Tensor, out: int, inner: int, dtype: str) -> list[StoredTensor]:
         found: list[StoredTensor] = []
-        for format, group in self._assign(tensor):
-            if format is None:
+        for chosen, group in self._assign(tensor):
+            if chosen is None:
                 found.append(plain(group, dtype))
             else:
-                found.extend(_pack(group, format, out, inner, dtype))
+                found.extend(_pack(group, chosen, out, inner, dtype))
         return found
 
     # ---- which format ----
@@ -124,65 +148,52 @@ class Scheme:
 
     def _assign(self, tensor: Tensor, *others: str) -> list[tuple[Format | None, Tensor]]:
         """The group, parted by format."""
-        taken: dict[Format | None, list[_Piece]] = {}
-        left = _Piece(tensor.layers, {})
-        done = False
+        shares: dict[Format | None, _Share] = {}
+        left: tuple[int, ...] = tensor.layers
+        gone: dict[int, set[int]] = {}  # experts that are taken of layers that others are left of
         for rule in self.rules:
             hits = rule.modules.find(tensor, *others)
             if hits.everything:
-                taken.setdefault(rule.format, []).append(left)
-                done = True
+                if not shares:
+                    return [(rule.format, tensor)]
+                _take_rest(shares.setdefault(rule.format, _Share()), left, gone, tensor.per_layer)
                 break
             if hits.layers or hits.experts:
-                piece, left = _split(left, hits, tensor.per_layer)
-                taken.setdefault(rule.format, []).append(piece)
-        if not done:
-            taken.setdefault(self._default_for(tensor), []).append(left)
-        if len(taken) == 1:
-            return [(next(iter(taken)), tensor)]
-        return [(format, group) for format, pieces in taken.items() for group in _groups(tensor, pieces)]
-
-
-def _split(left: _Piece, hits: Hits, per_layer: int) -> tuple[_Piece, _Piece]:
-    """What the hits take of a piece, and what stays."""
-    every = frozenset(range(per_layer)) if hits.experts else frozenset()
-    taken_layers: list[int] = []
-    kept_layers: list[int] = []
-    taken: dict[int, frozenset[int]] = {}
-    kept: dict[int, frozenset[int]] = {}
-    for layer in left.layers:
-        if layer in hits.layers:
-            taken_layers.append(layer)
-        elif layer in hits.experts:
-            taken[layer] = frozenset(hits.experts[layer])
-            kept[layer] = every - taken[layer]
+                left = _take(shares.setdefault(rule.format, _Share()), hits, left, gone, tensor.per_layer)
         else:
-            kept_layers.append(layer)
-    for layer, experts in left.experts.items():
-        chosen = experts if layer in hits.layers else experts & hits.experts.get(layer, set())
-        taken[layer] = chosen
-        kept[layer] = experts - chosen
-    return _Piece(tuple(taken_layers), taken), _Piece(tuple(kept_layers), kept)
+            if not shares:
+                return [(self._default_for(tensor), tensor)]
+            _take_rest(shares.setdefault(self._default_for(tensor), _Share()), left, gone, tensor.per_layer)
+        return [(chosen, group) for chosen, share in shares.items() for group in share.groups(tensor)]
 
 
-def _groups(tensor: Tensor, pieces: Iterable[_Piece]) -> Iterable[Tensor]:
-    """The pieces of one format as groups of equal tensors."""
-    layers: set[int] = set()
-    experts: dict[int, int] = {}
-    for piece in pieces:
-        layers.update(piece.layers)
-        for layer, chosen in piece.experts.items():
-            experts[layer] = experts.get(layer, 0) + len(chosen)
-    by_count: dict[int, list[int]] = {}
-    for layer, count in experts.items():
-        if count == tensor.per_layer:
-            layers.add(layer)
-        elif count:
-            by_count.setdefault(count, []).append(layer)
-    if layers:
-        yield tensor._replace(layers=tuple(sorted(layers)))
-    for count, chosen_layers in sorted(by_count.items()):
-        yield tensor._replace(layers=tuple(sorted(chosen_layers)), per_layer=count)
+def _take_rest(share: _Share, left: Iterable[int], gone: dict[int, set[int]], per_layer: int) -> None:
+    share.layers.extend(left)
+    for layer, taken in gone.items():
+        share.add(layer, per_layer - len(taken))
+
+
+def _take(
+    share: _Share, hits: Hits, left: tuple[int, ...], gone: dict[int, set[int]], per_layer: int
+) -> tuple[int, ...]:
+    """Give a format what a list means; the layers of which nothing is taken yet."""
+    for layer in list(gone):
+        if layer in hits.layers:
+            share.add(layer, per_layer - len(gone.pop(layer)))
+        elif layer in hits.experts:
+            new = hits.experts[layer] - gone[layer]
+            gone[layer] |= new
+            share.add(layer, len(new))
+    kept: list[int] = []
+    for layer in left:
+        if layer in hits.layers:
+            share.layers.append(layer)
+        elif layer in hits.experts:
+            gone[layer] = set(hits.experts[layer])
+            share.add(layer, len(gone[layer]))
+        else:
+            kept.append(layer)
+    return tuple(kept)
 
 
 def _sides(tensor: Tensor, hidden_size: int) -> tuple[int, int, int, Tensor]:
@@ -192,11 +203,9 @@ def _sides(tensor: Tensor, hidden_size: int) -> tuple[int, int, int, Tensor]:
     """
     count, first, second = tensor.shape
     last = tensor.name.removesuffix(".weight").rpartition(".")[2]
-    out, inner = first, second
-    if (last.startswith("gate") or last.startswith("up")) and first == hidden_size != second:
-        out, inner = second, first
-    elif last.startswith("down") and second == hidden_size != first:
-        out, inner = second, first
+    stream = first if last.startswith(("gate", "up")) else second if last.startswith("down") else 0
+    turned = first != second and stream == hidden_size > 0
+    out, inner = (second, first) if turned else (first, second)
     module, _, _ = tensor.name.rpartition(".")
     name = f"{module}.*.{last}.weight" if last in ("gate_up_proj", "down_proj", "up_proj", "gate_proj") else tensor.name
     return count, out, inner, tensor._replace(name=name, shape=(out, inner), per_layer=tensor.per_layer * count)
@@ -206,13 +215,15 @@ def _unstack(stack: Tensor, out: int, inner: int) -> Iterable[Tensor]:
     """The linear layers that a stack becomes where a method takes linear layers only."""
     if stack.name.endswith(".gate_up_proj.weight") and out % 2 == 0:
         module = stack.name.removesuffix("gate_up_proj.weight")
-        return [stack._replace(name=f"{module}{name}.weight", shape=(out // 2, inner)) for name in ("gate_proj", "up_proj")]
+        return [
+            stack._replace(name=f"{module}{name}.weight", shape=(out // 2, inner)) for name in ("gate_proj", "up_proj")
+        ]
     return [stack]
 
 
-def _pack(tensor: Tensor, format: Format, out: int, inner: int, dtype: str) -> Iterable[StoredTensor]:
+def _pack(tensor: Tensor, chosen: Format, out: int, inner: int, dtype: str) -> Iterable[StoredTensor]:
     """What a format stores for equal matrices."""
     base = tensor.name.removesuffix(".weight")
-    for part in format.parts(out, inner, tensor.dtype or dtype):
+    for part in chosen.parts(out, inner, tensor.dtype or dtype):
         source = tensor if part.counted else tensor._replace(parameter=False)
         yield StoredTensor(base + part.suffix, part.shape, part.dtype, tensor.count, source, part.scale)

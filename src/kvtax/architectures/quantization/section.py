@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from kvtax.architectures.config import Config, describe
+from kvtax.architectures.quantization.formats import Format
 from kvtax.architectures.quantization.modules import ModuleList
+from kvtax.architectures.quantization.scheme import Rule
 from kvtax.errors import UnsupportedArchitectureError
 
 HIDDEN_SIZE_KEYS = ("hidden_size", "n_embd", "d_model", "dim", "model_dim")
-NO_MODULES = ModuleList((), lambda problem: None)
 
 
 class Section:
@@ -85,6 +86,24 @@ class Section:
         """
         return ModuleList(entries, lambda problem: self.config.fail(key, problem))
 
+    def rules(self, key: str, formats: Iterable[tuple[str, Format | None]]) -> list[Rule]:
+        """One rule for each format, in the order in which formats come first.
+
+        Args:
+            key: where the names stand.
+            formats: a module, or a pattern, and its format.
+
+        Raises:
+            ConfigError: not names.
+        """
+        names: dict[Any, list[str]] = {}
+        chosen: dict[Any, Format | None] = {}
+        for name, one in formats:
+            what = None if one is None else (one.name, one.parts(4096, 4096, "bfloat16"))
+            chosen.setdefault(what, one)
+            names.setdefault(what, []).append(name)
+        return [Rule(self.named(key, found), chosen[what]) for what, found in names.items()]
+
     def bits(self, key: str, known: tuple[int, ...], default: int | None = None) -> int:
         """Bits of a weight.
 
@@ -109,7 +128,7 @@ class Section:
 
 
 def _config(values: Mapping[str, Any], path: str) -> Config:
-    return Config(values, lambda model_type: None, model_type="quantization", path=path)
+    return Config(values, lambda _: None, model_type="quantization", path=path)
 
 
 def open_section(values: Mapping[str, Any], path: str, method: str, hidden_size: int) -> Section:
@@ -119,9 +138,8 @@ def open_section(values: Mapping[str, Any], path: str, method: str, hidden_size:
 
 def hidden_size(config: Config) -> int:
     """hidden_size of the text model, 0 where it is not plain to see."""
-    levels: list[Any] = [config.values]
-    for key in ("text_config", "language_config", "llm_config"):
-        levels.append(config.values.get(key))
+    nested = ("text_config", "language_config", "llm_config")
+    levels: list[Any] = [config.values, *(config.values.get(key) for key in nested)]
     for level in reversed(levels):
         if isinstance(level, Mapping):
             for key in HIDDEN_SIZE_KEYS:

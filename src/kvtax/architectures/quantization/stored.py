@@ -24,7 +24,7 @@ class StoredTensor(NamedTuple):
     name: str
     shape: tuple[int, ...]
     dtype: str
-    count: int
+    count: int  # type: ignore[assignment]
     source: Tensor
     scale: bool = False
 

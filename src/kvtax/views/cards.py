@@ -1,0 +1,87 @@
+"""Several cards side by side: one row each, and the document `kvtax.budgets/1`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kvtax.errors import KvtaxError
+from kvtax.terms import Notice
+from kvtax.units import format_count, format_gib, format_requests
+from kvtax.views.safe import safe
+
+if TYPE_CHECKING:
+    from kvtax.budgets import Budget
+
+SCHEMA = "kvtax.budgets/1"
+HEADINGS = ("GiB", "weights", "KV pool", "tokens", "requests")
+
+
+class CardRow(NamedTuple):
+    """One card: its figures as text under HEADINGS, and the shares that a bar shows."""
+
+    gpu: str
+    cells: tuple[str, ...]
+    verdict: str
+    word: str
+    weights_share: float
+    pool_share: float
+    notices: tuple[Notice, ...]
+
+
+Answer = tuple[str, "Budget | KvtaxError"]
+"""The name of a card as given, and its budget or why there is none."""
+
+
+def card_rows(answers: Sequence[Answer]) -> list[CardRow]:
+    """A row per card, in the order given; a notice that several cards share is said once."""
+    said: set[Notice] = set()
+    return [_failed(name, answer) if isinstance(answer, KvtaxError) else _row(answer, said) for name, answer in answers]
+
+
+def _row(budget: Budget, said: set[Notice]) -> CardRow:
+    total = budget.memory.total_bytes
+    cells = (
+        format_gib(total, 1),
+        format_gib(budget.weights_bytes, 1),
+        format_gib(budget.kv_pool_bytes, 1),
+        format_count(budget.capacity_tokens),
+        format_requests(budget.max_concurrency),
+    )
+    fresh = []
+    for notice in budget.notices:
+        shown = Notice(*(safe(text, 1000) for text in notice))
+        if shown not in said:
+            said.add(shown)
+            fresh.append(shown)
+    return CardRow(
+        safe(budget.gpu.id, 64),
+        cells,
+        budget.verdict,
+        budget.verdict.replace("_", " "),
+        budget.weights_bytes / total if total else 0.0,
+        budget.kv_pool_bytes / total if total else 0.0,
+        tuple(fresh),
+    )
+
+
+def _failed(name: str, error: KvtaxError) -> CardRow:
+    message = f"{safe(name, 64)}: {error}"
+    return CardRow(safe(name, 64), ("",) * len(HEADINGS), "error", "not known", 0.0, 0.0, (Notice(error.code, safe(message, 1000), safe(error.hint, 1000)),))
+
+
+def cards_title(answers: Sequence[Answer]) -> str:
+    """What is sized on all these cards."""
+    for _, answer in answers:
+        if not isinstance(answer, KvtaxError):
+            asked = f", {answer.concurrency:,} requests" if answer.concurrency is not None else ""
+            return safe(f"{answer.model.id}, {answer.max_model_len:,} tokens a request{asked}")
+    return "no card could be sized"
+
+
+def cards_to_dict(answers: Sequence[Answer]) -> dict[str, Any]:
+    """The document of several cards: a budget each, or an error with the card's name."""
+    rows = [
+        {"gpu": name, **answer.to_dict()} if isinstance(answer, KvtaxError) else answer.to_dict() for name, answer in answers
+    ]
+    return {"schema": SCHEMA, "budgets": rows}
