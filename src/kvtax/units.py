@@ -34,7 +34,8 @@ def _split(text: str, what: str) -> tuple[str, str]:
 def _scale(number: str, factor: int) -> int:
     """number x factor, in integers: '1.5' GiB is exact."""
     whole, _, fraction = number.partition(".")
-    return (int(whole or "0") * 10 ** len(fraction) + int(fraction or "0")) * factor // 10 ** len(fraction)
+    unit = int("1" + "0" * len(fraction))
+    return (int(whole or "0") * unit + int(fraction or "0")) * factor // unit
 
 
 def parse_bytes(text: str | int, what: str = "memory size") -> int:

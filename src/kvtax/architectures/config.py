@@ -137,7 +137,9 @@ class Config:
 
     # ---- typed access ----
 
-    def optional_integer(self, *keys: str, default: int | None = None, minimum: int = 1, maximum: int | None = None) -> int | None:
+    def optional_integer(
+        self, *keys: str, default: int | None = None, minimum: int = 1, maximum: int | None = None
+    ) -> int | None:
         """An integer, or None where it is null or left out without a default.
 
         Raises:
@@ -220,7 +222,9 @@ class Config:
             self.fail(name, f"has {len(value)} items, but the model has {length} layers")
         return value
 
-    def integers(self, *keys: str, length: int | None = None, minimum: int = 0, maximum: int = MAXIMUM_WIDTH) -> list[int] | None:
+    def integers(
+        self, *keys: str, length: int | None = None, minimum: int = 0, maximum: int = MAXIMUM_WIDTH
+    ) -> list[int] | None:
         """A list of integers, or None where it is null or left out.
 
         Raises:
@@ -231,7 +235,9 @@ class Config:
             return None
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
-                self.fail(keys[0], f"holds {describe(value)}, which is not a whole number between {minimum} and {maximum}")
+                self.fail(
+                    keys[0], f"holds {describe(value)}, which is not a whole number between {minimum} and {maximum}"
+                )
         return values
 
     def layer_types(self, num_hidden_layers: int, *keys: str) -> list[str] | None:
@@ -364,39 +370,3 @@ class Config:
                 return level.boolean("tie_word_embeddings")
             level = level.parent
         return self.boolean("tie_word_embeddings", default=default)
-
-
-def context_limit(config: Config) -> int | None:
-    """The longest context that the config allows: max_position_embeddings, times the rope scaling factor where the type extends it.
-
-    yarn: original_max_position_embeddings x factor; linear, dynamic: max_position_embeddings x factor; llama3, longrope, su, mrope: already in.
-
-    Args:
-        config: of the text model.
-
-    Returns:
-        Tokens, or None where the config states no limit.
-
-    Source: vllm 0.33.0 config/model.py _get_and_verify_max_len.
-    """
-    limit = config.optional_integer(
-        "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
-        "max_target_positions", "max_sequence_length", "max_seq_length", "seq_len", "n_ctx", "context_length",
-        maximum=MAXIMUM_POSITIONS,
-    )  # fmt: skip
-    scaling = config.values.get("rope_scaling") or config.values.get("rope_parameters")
-    if limit is None or not isinstance(scaling, dict) or "gemma3" in config.model_type:
-        return limit
-    kind = scaling.get("rope_type") or scaling.get("type")
-    factor = scaling.get("factor")
-    if kind not in ("yarn", "linear", "dynamic") or isinstance(factor, bool) or not isinstance(factor, (int, float)):
-        return limit
-    if not 0 < factor < 1e6:
-        config.fail("rope_scaling", f"factor must be between 0 and 1e6, not {describe(factor)}")
-    if kind == "yarn":
-        original = scaling.get("original_max_position_embeddings")
-        if isinstance(original, int) and not isinstance(original, bool) and 0 < original <= MAXIMUM_POSITIONS:
-            limit = original
-        elif config.states("max_position_embeddings"):
-            return limit
-    return min(int(limit * factor), MAXIMUM_POSITIONS)

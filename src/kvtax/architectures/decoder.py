@@ -7,7 +7,8 @@ from typing import Any
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import FullAttention, LayerCache, SlidingWindow
-from kvtax.architectures.config import Config, context_limit
+from kvtax.architectures.config import Config
+from kvtax.architectures.context import context_limit
 from kvtax.architectures.tensors import (
     COLUMN,
     EXPERT,

@@ -191,7 +191,7 @@ def build_layout(
     intermediate_size: int | None = None,
     embedding_width: int | None = None,
     extra: Callable[[Shape], list[Tensor]] | None = None,
-    **facts: Any,  # noqa: ANN401
+    **facts: Any,
 ) -> Architecture:
     """The Architecture that a layout describes.
 

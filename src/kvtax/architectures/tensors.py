@@ -57,14 +57,14 @@ class Tensor(NamedTuple):
     stored: bool = True
 
     @property
-    def count(self) -> int:
+    def copies(self) -> int:
         """How many tensors of this name the model has."""
         return (len(self.layers) or 1) * self.per_layer
 
     @property
     def elements(self) -> int:
         """Elements of all of them: product of the shape x count."""
-        total = self.count
+        total = self.copies
         for size in self.shape:
             total *= size
         return total

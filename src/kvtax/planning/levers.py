@@ -11,10 +11,10 @@ from kvtax.hardware.gpu import Gpu
 from kvtax.sources.models import ModelEntry
 
 COMMON_CARDS = (
-    "l4", "rtx-4090", "rtx-5090", "a100-40gb-sxm", "l40s", "a100-80gb-sxm", "h100-sxm", "rtx-pro-6000", "h200-sxm", "b200",
-    "mi300x", "dgx-spark",
+    "l4", "rtx-4090", "rtx-5090", "a100-40gb-sxm", "l40s", "h100-sxm", "a100-80gb-sxm", "rtx-pro-6000", "dgx-spark", "h200-sxm",
+    "b200", "mi300x",
 )  # fmt: skip
-"""The cards that most people rent or own, looked at where none is named."""
+"""The cards that most people rent or own, smallest first; looked at where none is named."""
 
 
 class Change(NamedTuple):

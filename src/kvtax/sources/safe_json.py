@@ -36,7 +36,10 @@ def parse_json(data: bytes, where: str, *, maximum_bytes: int = MAXIMUM_CONFIG_B
         found = dict(items)
         if len(found) != len(items) and len(duplicates) < _MAXIMUM_DUPLICATES:
             seen: set[str] = set()
-            duplicates.extend(key for key, _ in items if key in seen or seen.add(key))
+            for key, _ in items:
+                if key in seen:
+                    duplicates.append(key)
+                seen.add(key)
         return found
 
     def constant(text: str) -> NoReturn:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvtax.errors import KvtaxError
 from kvtax.terms import Notice
-from kvtax.units import format_count, format_gib, format_requests
+from kvtax.units import format_count, format_gib, format_requests, format_share
 from kvtax.views.safe import safe
 
 if TYPE_CHECKING:
     from kvtax.budgets import Budget
 
 SCHEMA = "kvtax.budgets/1"
-HEADINGS = ("GiB", "weights", "KV pool", "tokens", "requests")
+HEADINGS = ("GiB", "weights", "KV pool", "needed", "tokens", "requests")
 
 
 class CardRow(NamedTuple):
@@ -45,6 +45,7 @@ def _row(budget: Budget, said: set[Notice]) -> CardRow:
         format_gib(total, 1),
         format_gib(budget.weights_bytes, 1),
         format_gib(budget.kv_pool_bytes, 1),
+        format_share(_needed(budget) / total) if total else "",
         format_count(budget.capacity_tokens),
         format_requests(budget.max_concurrency),
     )
@@ -63,6 +64,13 @@ def _row(budget: Budget, said: set[Notice]) -> CardRow:
         budget.kv_pool_bytes / total if total else 0.0,
         tuple(fresh),
     )
+
+
+def _needed(budget: Budget) -> int:
+    """What is taken with the requests asked for (one, where none is) and no spare pool [bytes]."""
+    if not budget.prepared.engine_known:
+        return budget.weights_bytes + budget.kv_demand_bytes
+    return budget.memory.total_bytes - budget.unallocated_bytes - budget.kv_pool_bytes + budget.kv_demand_bytes
 
 
 def _failed(name: str, error: KvtaxError) -> CardRow:

@@ -75,17 +75,17 @@ class Plot(NamedTuple):
         title: what is plotted.
         x: of each point, rising [tokens].
         x_labels: one for each point.
-        curves: values of each curve, the main one first [bytes].
-        names: of the curves.
-        y_label: formats a value.
+        curves: values of each curve, the main one first; the others are dotted [bytes].
+        start_label: the least value.
+        end_labels: the last value of each curve.
     """
 
     title: str
     x: tuple[int, ...]
     x_labels: tuple[str, ...]
     curves: tuple[tuple[int, ...], ...]
-    names: tuple[str, ...]
-    y_labels: tuple[str, str]
+    start_label: str
+    end_labels: tuple[str, ...]
 
 
 class Facts(NamedTuple):

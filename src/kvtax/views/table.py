@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from kvtax.units import format_gib, format_share
+from kvtax.views.cards import HEADINGS, CardRow
 from kvtax.views.sheet import INFORMATIVE, Part, Sheet
-
-if TYPE_CHECKING:
-    from kvtax.views.cards import CardRow
 
 _VERDICT_STYLE = {"fits": "bold green", "over_budget": "bold yellow"}
 _PART_STYLE = {"weights": "blue", "kv_pool": "green", "activation": "magenta", "cuda_graphs": "magenta", "runtime": "magenta"}
@@ -24,7 +21,7 @@ _LABEL = 26
 _GIB = 9
 _SHARE = 8
 _CARD = 16
-_CARD_FIGURES = 72
+_CARD_FIGURES = 76
 
 
 def table_text(sheet: Sheet, *, width: int, colour: bool, unicode: bool = True) -> str:
@@ -46,7 +43,9 @@ def table_text(sheet: Sheet, *, width: int, colour: bool, unicode: bool = True) 
     console.print(_figures_table(sheet))
     console.print()
     style = _VERDICT_STYLE.get(sheet.verdict, "bold red")
-    console.print(Text.assemble((sheet.word, style), "  ", sheet.sentence))
+    verdict = _hanging()
+    verdict.add_row(Text(sheet.word, style), sheet.sentence)
+    console.print(verdict)
     if sheet.remedies:
         console.print()
         console.print(Text("What would help most", "bold"))
@@ -143,13 +142,23 @@ def _remedies_table(sheet: Sheet) -> Table:
 
 
 def _notices(console: Console, notices: Sequence[tuple[str, str, str]]) -> None:
-    if notices:
-        console.print()
+    if not notices:
+        return
+    console.print()
+    table = _hanging()
     for code, message, hint in notices:
-        plain = code in INFORMATIVE
-        head = ("note  ", "dim" if plain else "yellow")
-        text = f"{message} ({hint})" if hint else message
-        console.print(Text.assemble(head, (text, "dim" if plain else ""), (f" [{code}]", "dim")))
+        plain = "dim" if code in INFORMATIVE else ""
+        text = Text.assemble((f"{message} ({hint})" if hint else message, plain), (f" [{code}]", "dim"))
+        table.add_row(Text("note", plain or "yellow"), text)
+    console.print(table)
+
+
+def _hanging() -> Table:
+    """A word, and lines of text that stay to the right of it."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
 
 
 # ---- several cards ----
@@ -170,7 +179,7 @@ def cards_text(title: str, rows: Sequence[CardRow], *, width: int, colour: bool,
     console.print()
     table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("card", no_wrap=True, overflow="ellipsis", max_width=_CARD)
-    for heading in ("GiB", "weights", "KV pool", "tokens", "requests"):
+    for heading in HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     space = min(width - _CARD - _CARD_FIGURES, 40)

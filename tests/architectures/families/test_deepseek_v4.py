@@ -54,7 +54,7 @@ def test_the_file_holds_one_mtp_block_for_each_further_ratio():
         architecture = read({**TINY, "compress_ratios": [0, 4, 128, 4, 0] + [0] * count})
         assert architecture.parameters == 326_756
         norms = [tensor for tensor in architecture.tensors if tensor.name == "mtp.*.attn_norm.weight"]
-        assert [(tensor.count, tensor.loaded) for tensor in norms] == [(count, False)]
+        assert [(tensor.copies, tensor.loaded) for tensor in norms] == [(count, False)]
 
 
 def test_hashed_layers_have_a_table_instead_of_a_bias():

@@ -53,7 +53,7 @@ def test_parameters(changes, parameters):
 def test_head_of_its_own():
     # T5 1.1 says false and has a head in the file: flan-t5-base is published with 247,577,856 parameters
     config = {
-        "d_model": 768, "d_ff": 2048, "num_layers": 12, "num_heads": 12, "vocab_size": 32128,
+        "d_model": 768, "d_kv": 64, "d_ff": 2048, "num_layers": 12, "num_heads": 12, "vocab_size": 32128,
         "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
     }  # fmt: skip
     assert read(T5 | config).parameters == 247_577_856

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import CrossAttention, FullAttention
-from kvtax.architectures.config import MAXIMUM_HEADS, MAXIMUM_LAYERS, Config, context_limit, describe
+from kvtax.architectures.config import MAXIMUM_HEADS, MAXIMUM_LAYERS, Config, describe
+from kvtax.architectures.context import context_limit
 from kvtax.architectures.decoder import attention, plain_mlp
 from kvtax.architectures.families.t5 import paired
 from kvtax.architectures.tensors import Tensor, embedding, lm_head, norm

@@ -1,4 +1,4 @@
-"""DeepSeek V2, V3, V3.2, Kimi K2, GLM-5, GLM-4.7 Flash: latent attention and experts behind dense first layers."""
+"""DeepSeek V2, V3, V3.2, Kimi K2, GLM-5, GLM-4.7 Flash, Mistral 4 and kin: latent attention, experts behind dense layers."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ class Variant(NamedTuple):
         expert_keys: spellings of the number of routed experts, the one that wins first.
         dense: dense first layers where neither file nor class says how many [layers].
         mtp_embedding: whether an MTP layer repeats embedding and head.
+        routed: whether there are experts at all.
+        sparse_norm: a norm behind the experts, empty for none.
     """
 
     indexer: str = ""
@@ -48,6 +50,8 @@ class Variant(NamedTuple):
     expert_keys: tuple[str, ...] = ("num_local_experts", "n_routed_experts")
     dense: int = 0
     mtp_embedding: bool = False
+    routed: bool = True
+    sparse_norm: str = ""
 
 
 VARIANTS = {
@@ -59,14 +63,18 @@ VARIANTS = {
     ),
     "glm_moe_dsa": Variant("owners", expert_keys=("num_experts", "num_local_experts", "n_routed_experts")),
     "glm4_moe_lite": Variant(dense=1, mtp_embedding=True),
+    "mistral4": Variant(correction_bias=False),
+    "sarvam_mla": Variant(expert_keys=("num_experts", "num_local_experts", "n_routed_experts")),
+    "axk1": Variant(dense=1, sparse_norm="post_mlp_layernorm"),
+    "youtu": Variant(routed=False),
 }
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
     """Latent attention, an indexer where attention is sparse, and a gated MLP or experts; two RMS norms a layer.
 
-    Source: transformers 5.24.0 models/deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa, glm4_moe_lite (modeling and
-    configuration); MTP layers: the model repositories' model.safetensors.index.json.
+    Source: transformers 5.24.0 models/deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa, glm4_moe_lite, mistral4,
+    sarvam_mla, axk1, youtu (modeling and configuration); MTP layers: the model repositories' model.safetensors.index.json.
     """
     variant = VARIANTS[config.model_type]
     shape = LatentDecoder(config)
@@ -116,7 +124,7 @@ def _owners(config: Config, shape: LatentDecoder, variant: Variant) -> tuple[int
 
 def _experts(config: Config, shape: LatentDecoder, variant: Variant) -> tuple[MoeShape | None, tuple[int, ...]]:
     """The experts and the layers that have them; a number of experts that is null makes every layer dense."""
-    if config.find(*variant.expert_keys)[1] is None:
+    if not variant.routed or config.find(*variant.expert_keys)[1] is None:
         return None, ()
     sparse = sparse_layers(config, shape.num_hidden_layers, dense=variant.dense)
     return (moe_shape(config, *variant.expert_keys), sparse) if sparse else (None, ())
@@ -144,6 +152,8 @@ def _layers(
     if experts is not None:
         correction = "gate.e_score_correction_bias" if variant.correction_bias else ""
         found += moe_block(f"{LAYER}.mlp", sparse, hidden, experts, correction_bias=correction, shared_bias=mlp_bias)
+        if variant.sparse_norm and sparse:
+            found += norm(f"{LAYER}.{variant.sparse_norm}", hidden, sparse)
     found += norm(f"{LAYER}.input_layernorm", hidden, layers)
     found += norm(f"{LAYER}.post_attention_layernorm", hidden, layers)
     return found

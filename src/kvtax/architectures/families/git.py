@@ -4,39 +4,10 @@ from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import FullAttention
-from kvtax.architectures.config import MAXIMUM_EXPERTS, Config, describe
-from kvtax.architectures.decoder import Shape, assemble, attention, attention_caches, experts, gated_mlp
+from kvtax.architectures.config import Config, describe
+from kvtax.architectures.families import grok
 from kvtax.architectures.tensors import COLUMN, HEADS, ROW, Tensor, embedding, linear, lm_head, norm
 from kvtax.architectures.towers import clip_vision, patch_grid
-
-
-def _grok(config: Config, prefix: str) -> Architecture:
-    """Grouped-query attention between two norms; routed experts beside a dense MLP (residual_moe), between two more.
-
-    Source: sglang 0.5 models/grok.py.
-    """
-    shape = Shape(config)
-    layers, hidden_size = shape.layers, shape.hidden_size
-    width, num_experts = (
-        config.integer("moe_intermediate_size"),
-        config.integer("num_local_experts", maximum=MAXIMUM_EXPERTS),
-    )
-    layer = "model.layers.*"
-    body = attention(
-        f"{layer}.self_attn", layers, hidden_size, shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
-    )
-    if config.boolean("residual_moe"):
-        body += gated_mlp(f"{layer}.mlp", layers, hidden_size, config.integer("intermediate_size"))
-    body += experts(f"{layer}.block_sparse_moe", layers, num_experts, hidden_size, width, names=("w1", "w3", "w2"))
-    for name in ("pre_attn_norm", "post_attn_norm", "pre_moe_norm", "post_moe_norm"):
-        body += norm(f"{layer}.{name}", hidden_size, layers)
-    kinds = ["full_attention"] * shape.num_hidden_layers
-    caches = attention_caches(config, kinds, shape.num_key_value_heads, shape.head_dim)
-    return assemble(
-        config, shape, body, caches, prefix=prefix, num_experts=num_experts, moe_intermediate_size=width,
-        num_experts_per_tok=config.integer("num_experts_per_tok", maximum=num_experts),
-        intermediate_size=config.integer("intermediate_size"),
-    )  # fmt: skip
 
 
 def _layers(config: Config, layers: tuple[int, ...], hidden_size: int) -> list[Tensor]:
@@ -106,11 +77,11 @@ def _captions(config: Config, prefix: str) -> Architecture:
 def build(config: Config, *, prefix: str = "") -> Architecture:
     """Grok 2 where the class is Grok's, else GIT.
 
-    Source: transformers 5.24.0 models/git/modeling_git.py; sglang 0.5 models/grok.py.
+    Source: transformers 5.24.0 models/git/modeling_git.py.
     """
     name = config.architecture
     if name.startswith("Grok"):
-        return _grok(config, prefix)
+        return grok.build(config, prefix=prefix)
     if name not in ("", "GitForCausalLM", "GitModel"):
         config.unsupported("architectures", f"the class {describe(name)} is not understood")
     return _captions(config, prefix)

@@ -14,11 +14,11 @@ NORMS = ("pre_attn_norm", "post_attn_norm", "pre_moe_norm", "post_moe_norm")
 def build(config: Config, *, prefix: str = "") -> Architecture:
     """Grouped-query attention, experts in every layer, four norms; residual_moe (Grok-2) adds a dense MLP beside the experts.
 
-    Grok-2's config calls its model type `git`, which is another model's: the class named in `architectures` tells them apart.
+    Grok-2's config calls its model type `git`, which is another model's, so that type's class defaults are not Grok-2's.
     Source: modeling_grok1.py of the model repository; sglang 0.5 srt/models/grok.py; vllm 0.33.0 model_executor/models/grok1.py.
     """
-    if config.model_type == "git" and not config.architecture.startswith("Grok"):
-        config.unsupported("architectures", "only the Grok models of this model type are understood")
+    if config.model_type == "git":
+        return build(config.retyped("grok-2"), prefix=prefix).replace(model_type=config.model_type)
     shape = Shape(config)
     second = config.boolean("residual_moe")
     width = config.integer("intermediate_size")

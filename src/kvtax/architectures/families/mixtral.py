@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
-from kvtax.architectures.config import Config, context_limit
+from kvtax.architectures.config import Config
+from kvtax.architectures.context import context_limit
 from kvtax.architectures.decoder import Shape, assemble, attention_caches, experts
 from kvtax.architectures.mixture import LAYER, block, routed
 from kvtax.architectures.tensors import norm

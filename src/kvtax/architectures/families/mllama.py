@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import CrossAttention, FullAttention, LayerCache
-from kvtax.architectures.config import MAXIMUM_LAYERS, Config, context_limit
+from kvtax.architectures.config import MAXIMUM_LAYERS, Config
+from kvtax.architectures.context import context_limit
 from kvtax.architectures.decoder import attention, gated_mlp, has_head
 from kvtax.architectures.tensors import Tensor, embedding, linear, lm_head, norm
 from kvtax.architectures.towers import convolution, encoder_layers, hidden_and_heads, patch_grid

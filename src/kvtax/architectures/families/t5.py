@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import CrossAttention, FullAttention, LayerCache
-from kvtax.architectures.config import MAXIMUM_LAYERS, Config, context_limit, describe
+from kvtax.architectures.config import MAXIMUM_LAYERS, Config, describe
+from kvtax.architectures.context import context_limit
 from kvtax.architectures.decoder import attention, gated_mlp, plain_mlp
 from kvtax.architectures.tensors import Tensor, embedding, lm_head, norm
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import CrossAttention, LayerCache
-from kvtax.architectures.config import Config, context_limit, describe
+from kvtax.architectures.config import Config, describe
+from kvtax.architectures.context import context_limit
 from kvtax.architectures.decoder import attention, attention_caches, gated_mlp
 from kvtax.architectures.tensors import HEADS, Tensor, embedding, linear, lm_head, norm
 

@@ -43,17 +43,16 @@ def layer_rules(section: Section) -> list[Rule]:
         return []
     if len(layers.values) > MAXIMUM_ENTRIES:
         section.config.fail("quantized_layers", f"has more than {MAXIMUM_ENTRIES} entries")
-    by_format: dict[tuple[str, int], list[str]] = {}
-    found: dict[tuple[str, int], Format] = {}
+    known: dict[tuple[str, Any], Format] = {}
+    found: list[tuple[str, Format | None]] = []
     for name, value in layers.values.items():
         if not isinstance(value, Mapping) or not isinstance(value.get("quant_algo"), str):
             section.config.fail("quantized_layers", f"must give {describe(name)} a quant_algo")
-        size: Any = value.get("group_size", 0)
-        key = (value["quant_algo"], size if isinstance(size, int) else 0)
-        if key not in found:
-            found[key] = algorithm(layers.below(name[:64], value), value["quant_algo"])
-        by_format.setdefault(key, []).append(name)
-    return [Rule(section.named("quantized_layers", names), found[key]) for key, names in by_format.items()]
+        key = (value["quant_algo"], str(value.get("group_size"))[:32])
+        if key not in known:
+            known[key] = algorithm(layers.below(name[:64], value), value["quant_algo"])
+        found.append((name, known[key]))
+    return section.rules("quantized_layers", found)
 
 
 def algorithm(section: Section, algo: str) -> Format:

@@ -132,7 +132,7 @@ class ModuleList:
             self._fail(f"has more than {MAXIMUM_PATTERNS} patterns")
         try:
             pattern = kind(text)
-            self._patterns.append((pattern, text, _index_blind(text.replace("*", "_") if kind is glob else text)))
+            self._patterns.append((pattern, text, _index_blind(text.replace("*", "_").replace("?", "0") if kind is glob else text)))
         except PatternError as error:
             self._fail(f"has the pattern {ascii(text)[:64]}, which {error}")
             return

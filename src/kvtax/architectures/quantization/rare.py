@@ -47,12 +47,12 @@ def _hqq(section: Section) -> Scheme:
     chosen = section.inner("quant_config") or section
     if "weight_quant_params" in chosen.values or "nbits" in chosen.values:
         return _scheme(section, _hqq_format(chosen))
-    rules = []
+    found: list[tuple[str, Format | None]] = []
     for name in chosen.values:
         own = chosen.inner(name)
         if own is not None:
-            rules.append(Rule(section.named("quant_config", [name]), _hqq_format(own)))
-    return _scheme(section, None, *rules)
+            found.append((name, _hqq_format(own)))
+    return _scheme(section, None, *section.rules("quant_config", found))
 
 
 def _eetq(section: Section) -> Scheme:
@@ -149,14 +149,14 @@ def _torchao(section: Section) -> Scheme:
         if not isinstance(chosen, Mapping):
             section.config.fail("quant_type", f"must be an object, not {describe(chosen)}")
         default: Format | None = None
-        rules = []
+        found: list[tuple[str, Format | None]] = []
         for name, value in chosen.items():
             own = None if value is None else _torchao_format(section, value)
             if name == "_default":
                 default = own
             else:
-                rules.append(Rule(section.named("quant_type", [name]), own))
-        return _scheme(section, default, *rules)
+                found.append((name, own))
+        return _scheme(section, default, *section.rules("quant_type", found))
     return _scheme(section, _torchao_format(section, stated))
 
 
@@ -190,14 +190,14 @@ def _quark(section: Section) -> Scheme:
     """One setting for all layers, others for some by name, and a list of what is left. Source: vllm 0.33.0 quantization/quark."""
     overall = section.inner("global_quant_config")
     default = None if overall is None else _quark_format(overall)
-    rules = []
+    found: list[tuple[str, Format | None]] = []
     layers = section.inner("layer_quant_config")
     if layers is not None:
         for name in layers.values:
             own = layers.inner(name)
             if own is not None and own.values.get("weight") is not None:
-                rules.append(Rule(section.named("layer_quant_config", [name]), _quark_format(own)))
-    return _scheme(section, default, *rules, untouched=tuple(USUAL))
+                found.append((name, _quark_format(own)))
+    return _scheme(section, default, *section.rules("layer_quant_config", found), untouched=tuple(USUAL))
 
 
 def _quark_format(section: Section) -> Format | None:

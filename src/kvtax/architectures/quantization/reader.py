@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from kvtax.architectures.config import Config, describe
@@ -59,7 +59,8 @@ def read_quantization(config: Config, extra: Mapping[str, Any] | None = None) ->
             where=section.config.where("quant_method"),
             hint="known: " + ", ".join(sorted(_READERS)),
         )
-    return reader(section)
+    scheme = reader(section)
+    return scheme if scheme is not None and scheme.name else None
 
 
 def _find(config: Config) -> Section | None:
@@ -117,7 +118,7 @@ def _kv_cache_dtype(section: Section, extra: Mapping[str, Any] | None) -> str | 
                 continue
             if isinstance(value, Mapping):
                 kind, bits = value.get("type", "int"), value.get("num_bits", 8)
-                value = {("float", 8): "fp8", ("int", 8): "int8", ("float", 4): "nvfp4"}.get((kind, bits))
+                value = {"float 8": "fp8", "int 8": "int8", "float 4": "nvfp4"}.get(f"{str(kind)[:8]} {str(bits)[:8]}")
             name = value.lower() if isinstance(value, str) else ""
             if name in ("auto", "none", "null", "bfloat16", "float16"):
                 continue
@@ -200,18 +201,7 @@ def _gptq(section: Section) -> Scheme | None:
     rules = [Rule(section.modules(*_SKIPPED), None)]
     dynamic = section.inner("dynamic")
     if dynamic is not None:
-        for pattern, changes in dynamic.values.items():
-            if not isinstance(pattern, str):
-                continue
-            modules = section.named("dynamic", ["re:" + pattern.removeprefix("+:").removeprefix("-:")])
-            if pattern.startswith("-:") or changes is False or changes is None:
-                rules.append(Rule(modules, None))
-                continue
-            if not isinstance(changes, Mapping):
-                dynamic.config.fail(pattern[:64], f"must be an object, not {describe(changes)}")
-            own = dynamic.below(pattern[:64], changes)
-            other = formats.gptq(own.bits("bits", (2, 3, 4, 8), bits), own.group_size(default=size), marlin=marlin)
-            rules.append(Rule(modules, other))
+        rules += section.rules("dynamic", _dynamic(dynamic, bits, size, marlin))
     default = formats.gptq(bits, size, marlin=marlin)
     untouched = _DECODER_ONLY - {"lm_head"} if config.boolean("lm_head") else _DECODER_ONLY
     inside = config.optional_list("modules_in_block_to_quantize")
@@ -220,6 +210,18 @@ def _gptq(section: Section) -> Scheme | None:
         rules.append(Rule(section.named("modules_in_block_to_quantize", named), default))
         return _scheme(section, None, rules, untouched=untouched)
     return _scheme(section, default, rules, untouched=untouched)
+
+
+def _dynamic(dynamic: Section, bits: int, size: int, marlin: bool) -> Iterator[tuple[str, Format | None]]:
+    for pattern, changes in dynamic.values.items():
+        name = "re:" + str(pattern).removeprefix("+:").removeprefix("-:")
+        if str(pattern).startswith("-:") or changes is False or changes is None:
+            yield name, None
+            continue
+        if not isinstance(changes, Mapping):
+            dynamic.config.fail(str(pattern)[:64], f"must be an object, not {describe(changes)}")
+        own = dynamic.below(str(pattern)[:64], changes)
+        yield name, formats.gptq(own.bits("bits", (2, 3, 4, 8), bits), own.group_size(default=size), marlin=marlin)
 
 
 def _auto_round(section: Section) -> Scheme | None:
@@ -244,16 +246,13 @@ def _auto_round(section: Section) -> Scheme | None:
     rules = [Rule(section.modules(*_SKIPPED), None)]
     changed = section.inner("extra_config")
     if changed is not None:
-        by_format: dict[tuple[int, int] | None, list[str]] = {}
-        for name, value in changed.values.items():
-            if not isinstance(value, Mapping):
-                changed.config.fail(str(name)[:64], f"must be an object, not {describe(value)}")
-            own = changed.below(str(name)[:64], value)
-            own_bits = own.bits("bits", (2, 3, 4, 8, 16, 32), bits)
-            key = None if own_bits >= 16 else (own_bits, own.group_size(default=size))
-            by_format.setdefault(key, []).append(name)
-        for key, names in by_format.items():
-            rules.append(Rule(section.named("extra_config", names), None if key is None else format_for(*key)))
+        found: list[tuple[str, Format | None]] = []
+        for name in changed.values:
+            own = changed.inner(name)
+            own_bits = bits if own is None else own.bits("bits", (2, 3, 4, 8, 16, 32), bits)
+            own_size = size if own is None else own.group_size(default=size)
+            found.append((name, None if own_bits >= 16 else format_for(own_bits, own_size)))
+        rules += section.rules("extra_config", found)
     blocks = config.get("block_name_to_quantize") or config.get("to_quant_block_names")
     default = format_for(bits, size)
     if isinstance(blocks, str) and blocks:

@@ -90,12 +90,6 @@ class Scheme:
         self.bits = main.bits if main else 16
         self.group_size = main.group_size if main else 0
 
-    def __eq__(self, other: object) -> bool:
-        """Whether it is the same object: two configs are not compared."""
-        return self is other
-
-    __hash__ = object.__hash__
-
     def __repr__(self) -> str:
         """The name."""
         return f"<quantization {self.name}>"
@@ -122,7 +116,7 @@ class Scheme:
                     source = whole if part.counted else whole._replace(parameter=False)
                     found.append(
                         StoredTensor(
-                            base + part.suffix, (count, *part.shape), part.dtype, whole.count, source, part.scale
+                            base + part.suffix, (count, *part.shape), part.dtype, whole.copies, source, part.scale
                         )
                     )
             else:
@@ -226,4 +220,4 @@ def _pack(tensor: Tensor, chosen: Format, out: int, inner: int, dtype: str) -> I
     base = tensor.name.removesuffix(".weight")
     for part in chosen.parts(out, inner, tensor.dtype or dtype):
         source = tensor if part.counted else tensor._replace(parameter=False)
-        yield StoredTensor(base + part.suffix, part.shape, part.dtype, tensor.count, source, part.scale)
+        yield StoredTensor(base + part.suffix, part.shape, part.dtype, tensor.copies, source, part.scale)

@@ -68,7 +68,7 @@ class Quantization(Protocol):
 
 def plain(tensor: Tensor, dtype: str) -> StoredTensor:
     """A tensor that is stored as it is."""
-    return StoredTensor(tensor.name, tensor.shape, tensor.dtype or dtype, tensor.count, tensor)
+    return StoredTensor(tensor.name, tensor.shape, tensor.dtype or dtype, tensor.copies, tensor)
 
 
 def store(tensors: Iterable[Tensor], quantization: Quantization | None, dtype: str) -> tuple[StoredTensor, ...]:

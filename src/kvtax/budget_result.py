@@ -1,0 +1,347 @@
+"""The answer: where the memory of the tightest rank goes, how many requests fit, and the verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kvtax.architectures.cache import Recurrent
+from kvtax.deployment import Deployment
+from kvtax.engines.answer import Memory, Pool, Setting
+from kvtax.engines.vllm.blocks import state_bytes
+from kvtax.formulas.roofline import compute_bound_batch
+from kvtax.hardware.gpu import Gpu
+from kvtax.prepared import Prepared
+from kvtax.sources.models import catalogue_date
+from kvtax.sources.resolve import Model
+from kvtax.terms import Notice, Term
+from kvtax.version import __version__
+
+if TYPE_CHECKING:
+    from kvtax.engines.vllm.plan import Stage
+
+SCHEMA = "kvtax.budget/1"
+TYPICAL_REQUEST_TOKENS = 1366
+"""Prompt and output of a mean request: 1,155 + 211 tokens in the Azure LLM conversation trace of 2023 (CC-BY 4.0, 19,366 requests)."""
+COVERAGE = 0.9
+
+
+class Budget:
+    """Where the memory of the tightest rank goes, and how many requests fit.
+
+    Attributes:
+        deployment: what was asked, defaults filled in.
+        memory: how the memory is divided [bytes].
+        pool: the KV pool as the engine counts it.
+        verdict: fits | over_budget | kv_too_small | out_of_memory | refused.
+        max_concurrency: requests of max_model_len that the pool holds, as the engine prints it.
+        notices: what the reader should know.
+        extra_notices: what the caller adds to them (how a size on a command line was read).
+    """
+
+    def __init__(self, prepared: Prepared, max_model_len: int | None, concurrency: int | None) -> None:
+        plan = prepared.plan
+        self.prepared = prepared
+        self.max_model_len = plan.default_max_model_len() if max_model_len is None else max_model_len
+        self.max_model_len_given = max_model_len is not None
+        self.concurrency = concurrency
+        self.extra_notices: tuple[Notice, ...] = ()
+        self.memory: Memory
+        self.pool: Pool
+        self._stage: Stage
+        self.memory, self.pool, self._stage = plan.memory_and_pool(self.max_model_len)
+        self.max_num_seqs, self.max_num_batched_tokens = plan.step_tokens(self.max_model_len)
+        self.max_concurrency = self.pool.max_concurrency if prepared.engine_known else self._plain_concurrency()
+        self.verdict = self._judge()
+
+    # ---- what it is about ----
+
+    @property
+    def deployment(self) -> Deployment:
+        """The deployment with its length and number of requests."""
+        return self.prepared.deployment._replace(max_model_len=self.max_model_len, concurrency=self.concurrency)
+
+    @property
+    def model(self) -> Model:
+        """The model that was found."""
+        return self.prepared.model
+
+    @property
+    def gpu(self) -> Gpu:
+        """The card that was found."""
+        return self.prepared.gpu
+
+    # ---- memory ----
+
+    @property
+    def weights_bytes(self) -> int:
+        """Parameters with their scales on this rank [bytes]."""
+        return self.memory.weights_bytes
+
+    @property
+    def kv_pool_bytes(self) -> int:
+        """What the engine leaves for KV: signed, never clamped [bytes]."""
+        return self.memory.kv_pool_bytes if self.prepared.engine_known else self.free_bytes - self.memory.weights_bytes
+
+    @property
+    def runtime_bytes(self) -> int:
+        """What else the engine needs: context and communicators, rope caches, workspaces [bytes]."""
+        taken = self.memory
+        return taken.load_extra_bytes + taken.workspace_bytes + taken.outside_bytes
+
+    @property
+    def unallocated_bytes(self) -> int:
+        """total - weights - activation - graphs - runtime - pool: what nobody takes; negative where the card is overdrawn [bytes]."""
+        if not self.prepared.engine_known:
+            return 0
+        taken = self.memory
+        return (
+            taken.total_bytes
+            - taken.weights_bytes
+            - taken.activation_bytes
+            - taken.cuda_graph_bytes
+            - self.runtime_bytes
+            - taken.kv_pool_bytes
+        )
+
+    @property
+    def free_bytes(self) -> int:
+        """What the engine sees free when it starts to load [bytes]."""
+        given = self.prepared.deployment.free_memory
+        return self.memory.total_bytes - self.memory.outside_bytes if given is None else given
+
+    # ---- KV ----
+
+    @property
+    def kv_bytes_per_token(self) -> int | float:
+        """Pool over the tokens that the engine prints; what one more token adds where it prints none [bytes]."""
+        if self.pool.capacity_tokens and self.prepared.engine_known:
+            rate = self.pool.blocks * self.pool.bytes_per_block / self.pool.capacity_tokens
+            return int(rate) if rate.is_integer() else rate
+        return self.live_bytes_per_token
+
+    @property
+    def live_bytes_per_token(self) -> int:
+        """What one more token adds on this rank once every window is full [bytes]."""
+        tp = self.prepared.deployment.tensor_parallel_size
+        kv_dtype = str(self.prepared.plan.settings["kv_cache_dtype"].value)
+        return sum(
+            count * cache.per_rank(tp).growth(kv_dtype) for cache, count in self.prepared.architecture.cache_groups
+        )
+
+    @property
+    def early_bytes_per_token(self) -> int:
+        """What one more token adds on this rank before any window is full [bytes]."""
+        tp = self.prepared.deployment.tensor_parallel_size
+        kv_dtype = str(self.prepared.plan.settings["kv_cache_dtype"].value)
+        return sum(
+            count * cache.per_rank(tp).growth(kv_dtype, 1) for cache, count in self.prepared.architecture.cache_groups
+        )
+
+    @property
+    def live_bytes_per_request(self) -> int:
+        """What one request of max_model_len really holds on this rank, windows and state as they are [bytes]."""
+        return self.prepared.request_bytes(self.max_model_len)
+
+    @property
+    def kv_bytes_per_request(self) -> int:
+        """What the engine sets aside for one request of max_model_len, in whole blocks [bytes]."""
+        if not self.prepared.engine_known:
+            return self.live_bytes_per_request
+        return self.pool.blocks_per_request * self.pool.bytes_per_block
+
+    @property
+    def state_bytes_per_request(self) -> int:
+        """Fixed recurrent state of one request on this rank [bytes]."""
+        tp = self.prepared.deployment.tensor_parallel_size
+        groups, dtypes = self.prepared.architecture.cache_groups, self.prepared.plan.dtypes
+        return sum(
+            count * state_bytes(cache.per_rank(tp), dtypes) for cache, count in groups if isinstance(cache, Recurrent)
+        )
+
+    @property
+    def kv_demand_bytes(self) -> int:
+        """What `concurrency` requests of max_model_len hold (one, where none is asked) [bytes]."""
+        return self.kv_bytes_per_request * (self.concurrency or 1)
+
+    @property
+    def capacity_tokens(self) -> int:
+        """Tokens that the pool holds, as the engine counts them."""
+        if self.prepared.engine_known:
+            return self.pool.capacity_tokens
+        return int(self.max_concurrency * self.max_model_len)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it starts and carries what was asked for: one request of max_model_len where nothing was."""
+        return self.verdict == "fits"
+
+    # ---- figures for people ----
+
+    @property
+    def naive_waste_share(self) -> float:
+        """Share of the KV memory that a server which reserves max_model_len for every request leaves unused on requests of typical length."""
+        reserved = self.live_bytes_per_request
+        if reserved <= 0:
+            return 0.0
+        return 1 - self.prepared.request_bytes(min(TYPICAL_REQUEST_TOKENS, self.max_model_len)) / reserved
+
+    @property
+    def crossover_tokens(self) -> int | None:
+        """Tokens in flight from which KV outweighs the weights on this rank; None where KV does not grow."""
+        rate = self.live_bytes_per_request / self.max_model_len
+        return -(-self.memory.weights_bytes * self.max_model_len // self.live_bytes_per_request) if rate > 0 else None
+
+    @property
+    def compute_bound_batch(self) -> float | None:
+        """Batch at which decoding would become compute-bound if KV were free to read; None where the card's figures are not known."""
+        gpu = self.prepared.gpu
+        if not gpu.bf16_flops or not gpu.bandwidth_bytes_per_second:
+            return None
+        active = self.prepared.architecture.active_parameters // self.prepared.deployment.tensor_parallel_size
+        return compute_bound_batch(
+            self.memory.weights_bytes, 0, max(active, 1), gpu.bf16_flops, gpu.bandwidth_bytes_per_second
+        )
+
+    def longest_context(self) -> int:
+        """The longest max_model_len that would start (0: none), found by bisection up to the config's limit.
+
+        Source: vllm 0.33.0 estimates it in the same way when it refuses.
+        """
+        low, high = 0, self.prepared.plan.default_max_model_len()
+        while low < high:
+            middle = (low + high + 1) // 2
+            if Budget(self.prepared, middle, None).verdict in ("fits", "over_budget"):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    # ---- verdict ----
+
+    def _plain_concurrency(self) -> float:
+        """Without an engine's rule: how many requests' live bytes the rest of the card holds."""
+        room = self.free_bytes - self.memory.weights_bytes
+        need = self.live_bytes_per_request
+        return max(room, 0) / need if need else float(room > 0)
+
+    def _judge(self) -> str:
+        from kvtax.engines.vllm.rules import rule
+
+        plan, taken, pool = self.prepared.plan, self.memory, self.pool
+        if plan.refusal is not None:
+            return "refused"
+        free = self.free_bytes
+        fixed = self.prepared.deployment.kv_cache_memory_bytes
+        need = taken.weights_bytes + taken.load_extra_bytes + taken.workspace_bytes
+        if need > free or (fixed is None and self.prepared.engine_known and taken.limit_bytes > free):
+            return "out_of_memory"
+        if fixed is not None and need + taken.activation_bytes + taken.cuda_graph_bytes + fixed > free:
+            return "out_of_memory"
+        if not self.prepared.engine_known:
+            enough = self.max_concurrency >= 1
+        else:
+            usable = pool.blocks - rule("reserved_blocks", plan.version)
+            enough = (pool.bytes_per_block == 0 and taken.kv_pool_bytes >= 0) or (
+                taken.kv_pool_bytes > 0 and usable >= pool.blocks_per_request
+            )
+        if not enough:
+            return "kv_too_small"
+        return "over_budget" if self.concurrency is not None and self.concurrency > self.max_concurrency else "fits"
+
+    @property
+    def interval(self) -> dict[str, Any]:
+        """The range that holds 90 % of real starts: pool and concurrency."""
+        from kvtax.engines.vllm.interval import pool_margin
+
+        low, high = pool_margin(self.prepared.architecture, self.prepared.gpu, self.memory.total_bytes)
+        pool = self.kv_pool_bytes
+        need = self.kv_bytes_per_request
+        fixed = self.prepared.deployment.kv_cache_memory_bytes is not None
+        bounds = [pool, pool] if fixed else [pool + low, pool + high]
+        requests = [max(bound, 0) / need if need else self.max_concurrency for bound in bounds]
+        return {"coverage": COVERAGE, "kv_pool_bytes": bounds, "max_concurrency": requests}
+
+    # ---- terms, notices, forms ----
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Every number in bytes with its formula, inputs, origins and source."""
+        from kvtax.engines.vllm import terms
+
+        plan, stage = self.prepared.plan, self._stage
+        return (
+            *terms.weight_terms(plan, stage),
+            *terms.memory_terms(plan, stage, self.memory, self.max_num_seqs, self.max_num_batched_tokens),
+            *terms.kv_terms(plan, stage, self.max_model_len),
+        )
+
+    @property
+    def figures(self) -> tuple[Term, ...]:
+        """Blocks and concurrency in the same form."""
+        from kvtax.engines.vllm import terms
+
+        if self.pool.blocks_per_request == 0:
+            return ()
+        return tuple(terms.figure_terms(self.memory, self.pool, self.max_model_len))
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What the reader should know, the reason of a refusal first."""
+        found = [] if self.prepared.plan.refusal is None else [self.prepared.plan.refusal]
+        found += self.prepared.notices
+        limit = self.prepared.architecture.max_position_embeddings
+        if limit is not None and self.max_model_len > limit:
+            found.append(
+                Notice(
+                    "context-above-limit",
+                    f"max_model_len {self.max_model_len} is above the {limit} tokens of the config",
+                    "the engine refuses it unless told otherwise (VLLM_ALLOW_LONG_MAX_MODEL_LEN)",
+                )
+            )
+        if self.concurrency is not None and self.concurrency > self.max_num_seqs:
+            found.append(
+                Notice(
+                    "slots-limit",
+                    f"max_num_seqs {self.max_num_seqs} lets fewer requests run than the {self.concurrency} asked for",
+                    f"--max-num-seqs {self.concurrency}",
+                )
+            )
+        return (*found, *self.extra_notices)
+
+    def settings(self) -> dict[str, Setting]:
+        """What the engine uses, given or by default."""
+        found = dict(self.prepared.plan.settings)
+        if self.max_model_len_given:
+            found["max_model_len"] = Setting(self.max_model_len, "flag")
+        else:
+            stated = self.prepared.architecture.max_position_embeddings is not None
+            found["max_model_len"] = Setting(self.max_model_len, "config.json" if stated else "default of the engine")
+        found["max_num_seqs"] = found["max_num_seqs"]._replace(value=self.max_num_seqs)
+        found["max_num_batched_tokens"] = found["max_num_batched_tokens"]._replace(value=self.max_num_batched_tokens)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form (schema kvtax.budget/1)."""
+        from kvtax.views.json_form import budget_to_dict
+
+        return budget_to_dict(self)
+
+    def explain(self) -> str:
+        """Every number with its formula, the numbers put in, the result and where each input comes from."""
+        from kvtax.views.explain import explain
+
+        return explain(self)
+
+    def _repr_html_(self) -> str:
+        from kvtax.views.html import budget_to_html
+
+        return budget_to_html(self)
+
+    def __repr__(self) -> str:
+        """One line: model, card, verdict."""
+        return f"<Budget {self.model.id} on {self.gpu.id}: {self.verdict}, {self.max_concurrency:.2f} x {self.max_model_len} tokens>"
+
+
+def catalogue_stamp() -> dict[str, str]:
+    """Version of kvtax and date of the catalogue, as they stand in every JSON."""
+    return {"kvtax": __version__, "catalogue": catalogue_date()}
