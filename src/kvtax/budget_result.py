@@ -258,6 +258,8 @@ class Budget:
         need = self.kv_bytes_per_request
         fixed = self.prepared.deployment.kv_cache_memory_bytes is not None
         bounds = [pool, pool] if fixed else [pool + low, pool + high]
+        if not self.prepared.engine_known:
+            bounds = [min(pool, 0), pool]
         requests = [max(bound, 0) / need if need else self.max_concurrency for bound in bounds]
         return {"coverage": COVERAGE, "kv_pool_bytes": bounds, "max_concurrency": requests}
 

@@ -103,6 +103,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "qwen4_exp": ("qwen4_exp_text",),
     "windowed_moe": ("exaone_moe", "laguna", "mellum", "flint", "cohere2_moe"),
     "step3_vl": ("step3_vl", "step3_text"),
+    "axk2": ("axk2",),
+    "bailing_hybrid": ("bailing_hybrid",),
+    "kolibri": ("kolibri1",),
 }
 _FAMILY_OF = {model_type: family for family, types in FAMILIES.items() for model_type in types}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -168,10 +168,37 @@ def make_click_command(command: Command) -> ClickCommand:
     return made
 
 
+def _complete(option: str) -> Callable[[str], list[str]] | None:
+    """What a shell offers for a value, None for nothing."""
+
+    def models(incomplete: str) -> list[str]:
+        from kvtax.sources.models import list_models
+
+        names = [name for entry in list_models() for name in (*entry.aliases, entry.id)]
+        return [name for name in names if name.startswith(incomplete)]
+
+    def cards(incomplete: str) -> list[str]:
+        from kvtax.sources.gpus import list_gpus
+
+        return [gpu.id for gpu in list_gpus() if gpu.id.startswith(incomplete)]
+
+    def words(incomplete: str) -> list[str]:
+        return [word for word in _WORDS[option] if word.startswith(incomplete)]
+
+    return {"model": models, "gpu": cards}.get(option) or (words if option in _WORDS else None)
+
+
+_WORDS = {
+    "format": ("table", "plain", "json", "markdown", "csv", "html"),
+    "color": ("auto", "always", "never"),
+    "engine": ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers"),
+}
+
+
 def _make_option(option: Option) -> TyperOption:
     if option.kind == FLAG:
         flags = list(option.flags + option.also)
         declarations = [option.name, *(f"{flag}/{off}" for flag, off in zip(flags, option.off, strict=False)), *flags[len(option.off) :]]
         return TyperOption(param_decls=declarations, is_flag=True, default=None, help=option.help)
     declarations = [option.name, *option.flags, *option.also]
-    return TyperOption(param_decls=declarations, multiple=option.kind == MANY, default=None, help=option.help, type=str)
+    return TyperOption(param_decls=declarations, multiple=option.kind == MANY, default=None, help=option.help, type=str, autocompletion=_complete(option.name))

@@ -21,7 +21,7 @@ from kvtax.cli.options import (
 )
 from kvtax.cli.outlet import Look, choose_look, open_outlet
 from kvtax.cli.words import read_catalogue, read_stdin_model, size_notices
-from kvtax.errors import KvtaxError
+from kvtax.errors import KvtaxError, UnsupportedArchitectureError
 
 if TYPE_CHECKING:
     from kvtax.budgets import Budget
@@ -50,7 +50,7 @@ def run(values: Mapping[str, Any]) -> int:
         notices = _prepare_model(fields, values)
         cards, common = _cards(values)
         answers = [_answer(card, fields, notices, models, gpus) for card in cards]
-        _raise_shared(answers)
+        _raise_shared(answers, fields["model"] if "model" in fields else "")
         if len(answers) == 1:
             text = _one(answers[0][1], look, bool(values.get("explain")), models, gpus)
         else:
@@ -98,11 +98,21 @@ def _answer(card: str | None, fields: Mapping[str, Any], notices: Sequence[Any],
     return card or "", found
 
 
-def _raise_shared(answers: Sequence[Answer]) -> None:
+def _raise_shared(answers: Sequence[Answer], model: Any) -> None:
     """Raise what went wrong for every card alike: then it is not about a card."""
     errors = [answer for _, answer in answers if isinstance(answer, KvtaxError)]
-    if len(errors) == len(answers) and len({(error.code, str(error)) for error in errors}) == 1:
-        raise errors[0]
+    if len(errors) < len(answers) or len({(error.code, str(error)) for error in errors}) > 1:
+        return
+    error = errors[0]
+    if isinstance(error, UnsupportedArchitectureError):
+        from kvtax.budgets import weights_only
+        from kvtax.units import format_bytes
+
+        size = weights_only(error, model)
+        if size is not None:
+            known = f"only its weights are known: {format_bytes(size)} in 16 bit, from the published number of parameters"
+            error.hint = f"{error.hint}; {known}" if error.hint else known
+    raise error
 
 
 def _one(answer: Budget | KvtaxError, look: Look, explained: bool, models: Sequence[ModelEntry], gpus: Sequence[Gpu]) -> str:
@@ -182,10 +192,14 @@ def _several(answers: Sequence[Answer], look: Look, explained: bool) -> str:
 
 def _talk(answers: Sequence[Answer], look: Look) -> None:
     """What a format has no room for goes to stderr: errors of single cards, and the notices of CSV."""
-    said = set()
+    if len(answers) == 1 and look.format != "csv":
+        return
+    from kvtax.views.cards import about_card
+
+    said: set[Any] = set()
     for name, answer in answers:
         if isinstance(answer, KvtaxError):
-            say_error(answer.__class__(f"{name}: {answer}", code=answer.code, hint=answer.hint))
+            say_error(KvtaxError(about_card(name, answer), code=answer.code, hint=answer.hint))
         elif look.format == "csv":
             for notice in answer.notices:
                 if notice not in said:

@@ -60,6 +60,8 @@ def explain_failure(error: Exception, words: Sequence[str]) -> int:
 
         traceback.print_exception(error, file=sys.stderr)
     known = _as_known(error)
+    if isinstance(error, OSError):
+        _give_up_stdout()
     if known is None:
         say(f"error: internal error: {type(error).__name__}: {str(error)[:200]}")
         say("  hint: this is a bug in kvtax; run again with --debug for where it happened")
@@ -109,9 +111,15 @@ def closed_pipe(error: BaseException) -> bool:
         os.name == "nt" and isinstance(error, OSError) and error.errno == errno.EINVAL
     )
     if is_pipe:
-        try:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-        except (OSError, ValueError, AttributeError):
-            pass
+        _give_up_stdout()
     return is_pipe
+
+
+def _give_up_stdout() -> None:
+    """Point stdout nowhere: what is still in its buffer cannot be written."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError, AttributeError):
+        return

@@ -89,7 +89,12 @@ def _about_entry(entry: ModelEntry) -> list[Notice]:
 def _about(architecture: Architecture) -> tuple[Notice, ...]:
     notices = list(architecture.notices)
     if architecture.defaults_used:
-        shown = [f"{key}={value}" for key, value in architecture.defaults_used.items() if isinstance(value, (int, float, str))]
+        # a flag that is off by default changes nothing that a reader would look for
+        shown = [
+            f"{key}={value}"
+            for key, value in architecture.defaults_used.items()
+            if value is not False and isinstance(value, (int, float, str))
+        ]
         if shown:
             text = ", ".join(shown[:8]) + (" ..." if len(shown) > 8 else "")
             notices.append(Notice("class-defaults", f"keys that the config leaves out take their class default: {text}"))

@@ -74,8 +74,13 @@ def _needed(budget: Budget) -> int:
 
 
 def _failed(name: str, error: KvtaxError) -> CardRow:
-    message = f"{safe(name, 64)}: {error}"
-    return CardRow(safe(name, 64), ("",) * len(HEADINGS), "error", "not known", 0.0, 0.0, (Notice(error.code, safe(message, 1000), safe(error.hint, 1000)),))
+    notice = Notice(error.code, safe(about_card(name, error), 1000), safe(error.hint, 1000))
+    return CardRow(safe(name, 64), ("",) * len(HEADINGS), "error", "not known", 0.0, 0.0, (notice,))
+
+
+def about_card(name: str, error: KvtaxError) -> str:
+    """The message of an error with the card's name in it."""
+    return str(error) if name in str(error) else f"{name}: {error}"
 
 
 def cards_title(answers: Sequence[Answer]) -> str:

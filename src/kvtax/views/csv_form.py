@@ -38,7 +38,7 @@ def _row(budget: Budget) -> dict[str, str | int | float]:
     document = budget.to_dict()
     deployment, per_gpu, kv, requests = document["deployment"], document["per_gpu"], document["kv"], document["concurrency"]
     low, high = document["interval"]["max_concurrency"]
-    row = {column: source[column] for source in (per_gpu, deployment) for column in COLUMNS if column in source}
+    row = {column: source[column] for source in (deployment, per_gpu) for column in COLUMNS if column in source}
     return row | {
         "model": document["model"]["id"],
         "gpu": document["gpu"]["id"],

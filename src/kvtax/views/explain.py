@@ -19,11 +19,9 @@ def explain(budget: Budget) -> str:
 
 
 def _lines(term: Term) -> Iterator[str]:
-    numbers = term.numbers()
     yield safe(term.name)
     yield f"  = {safe(term.formula, 2000)}"
-    if numbers != str(term.bytes):
-        yield f"  = {safe(numbers, 2000)}"
+    yield f"  = {safe(term.numbers(), 2000)}"
     yield f"  = {_result(term)}"
     width = max(map(len, term.inputs), default=0)
     for name, entry in term.inputs.items():

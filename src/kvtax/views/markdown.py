@@ -10,9 +10,6 @@ from kvtax.views.cards import HEADINGS, CardRow
 from kvtax.views.safe import markdown
 from kvtax.views.sheet import Sheet
 
-_SIGNS = {"fits": "\u2705", "over_budget": "\u26a0\ufe0f"}
-_BAD = "\u274c"
-
 
 def markdown_text(sheet: Sheet) -> str:
     """Headline, verdict, the division of the card, the figures, remedies and notices."""
@@ -22,7 +19,7 @@ def markdown_text(sheet: Sheet) -> str:
 def _lines(sheet: Sheet) -> Iterator[str]:
     yield f"### {markdown(sheet.title)}"
     yield ""
-    yield f"{_SIGNS.get(sheet.verdict, _BAD)} **{sheet.word}** {markdown(sheet.sentence)}"
+    yield f"**{sheet.word}**: {markdown(sheet.sentence)}"
     yield ""
     yield f"{markdown(sheet.about_model)}; {markdown(sheet.about_engine)}"
     yield ""
@@ -38,7 +35,8 @@ def _lines(sheet: Sheet) -> Iterator[str]:
     strong = sheet.concurrency
     yield f"| **{strong.label.capitalize()}** | **{strong.number}** | {markdown(_after(strong.unit, strong.remark))} |"
     for figure in sheet.figures:
-        yield f"| {markdown(figure.label)} | {markdown(figure.number)} | {markdown(_after(figure.unit, figure.remark))} |"
+        number, unit = (f"{figure.number} %", "") if figure.unit == "%" else (figure.number, figure.unit)
+        yield f"| {markdown(figure.label)} | {markdown(number)} | {markdown(_after(unit, figure.remark))} |"
     if sheet.remedies:
         yield ""
         yield "What would help most:"
@@ -49,7 +47,7 @@ def _lines(sheet: Sheet) -> Iterator[str]:
 
 
 def _after(unit: str, remark: str) -> str:
-    return f"{unit}, {remark}" if remark else unit
+    return ", ".join(text for text in (unit, remark) if text)
 
 
 def _notices(notices: Sequence[Notice]) -> Iterator[str]:
@@ -65,6 +63,6 @@ def markdown_cards(title: str, rows: Sequence[CardRow]) -> str:
     lines = [f"### {markdown(title)}", "", f"| card | {' | '.join(HEADINGS)} | verdict |", "|:--|" + "--:|" * len(HEADINGS) + ":--|"]
     for row in rows:
         cells = " | ".join(markdown(cell) for cell in row.cells)
-        lines.append(f"| {markdown(row.gpu)} | {cells} | {_SIGNS.get(row.verdict, _BAD)} {markdown(row.word)} |")
+        lines.append(f"| {markdown(row.gpu)} | {cells} | {markdown(row.word)} |")
     lines += _notices([notice for row in rows for notice in row.notices])
     return "\n".join(lines) + "\n"

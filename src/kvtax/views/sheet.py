@@ -247,8 +247,10 @@ def sentence(budget: Budget) -> str:
     if budget.verdict == "kv_too_small":
         if budget.kv_pool_bytes <= 0:
             return f"Weights and what the engine needs besides take {format_bytes(-budget.kv_pool_bytes)} more than its limit: nothing is left for KV."
+        left = "The pool of" if budget.prepared.engine_known else "What is left,"
+        comma = "" if budget.prepared.engine_known else ","
         return (
-            f"The pool of {format_bytes(budget.kv_pool_bytes)} holds less than one request of {context}, "
+            f"{left} {format_bytes(budget.kv_pool_bytes)}{comma} holds less than one request of {context}, "
             f"which takes {format_bytes(budget.kv_bytes_per_request)}."
         )
     holds = format_requests(budget.max_concurrency)

@@ -20,8 +20,6 @@ _FULL = "\u2588"
 _LABEL = 26
 _GIB = 9
 _SHARE = 8
-_CARD = 16
-_CARD_FIGURES = 76
 
 
 def table_text(sheet: Sheet, *, width: int, colour: bool, unicode: bool = True) -> str:
@@ -89,7 +87,7 @@ def bar(share: float, width: int, unicode: bool) -> str:
 
 def _parts_table(sheet: Sheet, width: int, unicode: bool) -> Table:
     table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("", no_wrap=True, min_width=_LABEL, max_width=_LABEL, overflow="ellipsis")
+    table.add_column("", no_wrap=True, min_width=_LABEL, max_width=_LABEL, overflow="crop")
     table.add_column("GiB", justify="right", no_wrap=True, min_width=_GIB)
     table.add_column("of card", justify="right", no_wrap=True, min_width=_SHARE)
     space = max(min(width - _LABEL - _GIB - _SHARE - 6, 60), 8)
@@ -116,7 +114,7 @@ def _part_cells(part: Part, sheet: Sheet, space: int, unicode: bool) -> tuple[Te
 
 def _figures_table(sheet: Sheet) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, min_width=_LABEL, max_width=_LABEL, overflow="ellipsis")
+    table.add_column(no_wrap=True, min_width=_LABEL, max_width=_LABEL, overflow="crop")
     table.add_column(justify="right", no_wrap=True, min_width=_GIB)
     table.add_column(overflow="fold")
     strong = sheet.concurrency
@@ -178,11 +176,12 @@ def cards_text(title: str, rows: Sequence[CardRow], *, width: int, colour: bool,
     _print(console, title, "bold")
     console.print()
     table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("card", no_wrap=True, overflow="ellipsis", max_width=_CARD)
+    table.add_column("card", overflow="fold")
     for heading in HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    space = min(width - _CARD - _CARD_FIGURES, 40)
+    columns = zip(("card", *HEADINGS, "verdict"), *((row.gpu, *row.cells, row.word) for row in rows), strict=True)
+    space = min(width - sum(max(map(len, column)) + 2 for column in columns) - 2, 40)
     if space >= 8:
         table.add_column("weights, KV", no_wrap=True)
     for row in rows:
