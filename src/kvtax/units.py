@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from kvtax.errors import InputError
 
 KIB = 1024
@@ -102,6 +105,32 @@ def _trim(text: str) -> str:
 def format_gib(value: int | float, digits: int = 2) -> str:
     """Bytes in GiB with a fixed number of digits, for a column that shares one unit: 14.96."""
     return f"{value / GIB:,.{digits}f}"
+
+
+class Unit(NamedTuple):
+    """A unit of a column of sizes, and the digits after the point that its values need."""
+
+    name: str
+    factor: int
+    digits: int
+
+    def show(self, value: int | float) -> str:
+        """The number without its unit."""
+        return f"{value / self.factor:,.{self.digits}f}"
+
+
+def common_unit(values: Iterable[int | float]) -> Unit:
+    """The largest unit in which the smallest size of a column still shows, with no digits where all are whole.
+
+    >>> common_unit([80 * KIB, 496 * KIB])
+    Unit(name='KiB', factor=1024, digits=0)
+    """
+    sizes = [abs(value) for value in values if value]
+    smallest = min(sizes, default=0)
+    for name, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if smallest * 4 >= factor:
+            return Unit(name, factor, 0 if all(size % factor == 0 for size in sizes) else 2)
+    return Unit("B", 1, 0)
 
 
 def format_count(value: int | float) -> str:

@@ -106,6 +106,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "axk2": ("axk2",),
     "bailing_hybrid": ("bailing_hybrid",),
     "kolibri": ("kolibri1",),
+    "inkling": ("inkling_text",),
+    "inkling2": ("inkling2_text",),
+    "inkling_mm": ("inkling_mm_model", "inkling2"),
+    "mistral_large4": ("mistral_large4", "mistral_large4_text"),
 }
 _FAMILY_OF = {model_type: family for family, types in FAMILIES.items() for model_type in types}
 

@@ -17,7 +17,9 @@ from kvtax.cli import COMMANDS, load_command
 from kvtax.cli.exits import UsageError
 from kvtax.cli.options import FLAG, MANY, Command, Option
 
-ABOUT = "Where the VRAM of an inference server goes, how many requests fit, and what to change. To the byte, and offline."
+ABOUT = (
+    "Where the VRAM of an inference server goes, how many requests fit, and what to change. To the byte, and offline."
+)
 
 
 def run_app(words: Sequence[str]) -> int:
@@ -106,7 +108,10 @@ class _Command(TyperCommand):
     table: Command
 
     def format_usage(self, ctx: Context, formatter: HelpFormatter) -> None:
-        words = [argument.metavar if argument.required else f"[{argument.metavar}]" for argument in self.table.arguments]
+        words = [
+            (argument.metavar if argument.required else f"[{argument.metavar}]") + ("..." if argument.many else "")
+            for argument in self.table.arguments
+        ]
         formatter.write_usage(ctx.command_path, " ".join([*words, "[OPTIONS]"]))
 
     def format_help_text(self, ctx: Context, formatter: HelpFormatter) -> None:
@@ -145,15 +150,22 @@ def _write_examples(formatter: HelpFormatter, examples: Sequence[tuple[str, str]
 def make_click_command(command: Command) -> ClickCommand:
     """A command of ours as typer runs it."""
     params: list[Any] = [
-        TyperArgument(param_decls=[argument.name], metavar=argument.metavar, required=argument.required, help=argument.help)
+        TyperArgument(
+            param_decls=[argument.name],
+            metavar=argument.metavar,
+            required=argument.required,
+            help=argument.help,
+            nargs=-1 if argument.many else 1,
+        )
         for argument in command.arguments
     ]
     params += [_make_option(option) for option in command.options]
 
     def run(**values: Any) -> int:
-        for option in command.options:
-            if option.kind == MANY:
-                values[option.name] = tuple(values[option.name] or ())
+        many = [option.name for option in command.options if option.kind == MANY]
+        many += [argument.name for argument in command.arguments if argument.many]
+        for name in many:
+            values[name] = tuple(values[name] or ())
         return command.run(values)
 
     made = _Command(
@@ -168,21 +180,21 @@ def make_click_command(command: Command) -> ClickCommand:
     return made
 
 
-def _complete(option: str) -> Callable[[str], list[str]] | None:
+def _complete(option: str) -> Callable[..., list[str]] | None:
     """What a shell offers for a value, None for nothing."""
 
-    def models(incomplete: str) -> list[str]:
+    def models(_ctx: Context, _words: list[str], incomplete: str) -> list[str]:
         from kvtax.sources.models import list_models
 
         names = [name for entry in list_models() for name in (*entry.aliases, entry.id)]
         return [name for name in names if name.startswith(incomplete)]
 
-    def cards(incomplete: str) -> list[str]:
+    def cards(_ctx: Context, _words: list[str], incomplete: str) -> list[str]:
         from kvtax.sources.gpus import list_gpus
 
         return [gpu.id for gpu in list_gpus() if gpu.id.startswith(incomplete)]
 
-    def words(incomplete: str) -> list[str]:
+    def words(_ctx: Context, _words: list[str], incomplete: str) -> list[str]:
         return [word for word in _WORDS[option] if word.startswith(incomplete)]
 
     return {"model": models, "gpu": cards}.get(option) or (words if option in _WORDS else None)
@@ -198,7 +210,18 @@ _WORDS = {
 def _make_option(option: Option) -> TyperOption:
     if option.kind == FLAG:
         flags = list(option.flags + option.also)
-        declarations = [option.name, *(f"{flag}/{off}" for flag, off in zip(flags, option.off, strict=False)), *flags[len(option.off) :]]
+        declarations = [
+            option.name,
+            *(f"{flag}/{off}" for flag, off in zip(flags, option.off, strict=False)),
+            *flags[len(option.off) :],
+        ]
         return TyperOption(param_decls=declarations, is_flag=True, default=None, help=option.help)
     declarations = [option.name, *option.flags, *option.also]
-    return TyperOption(param_decls=declarations, multiple=option.kind == MANY, default=None, help=option.help, type=str, autocompletion=_complete(option.name))
+    return TyperOption(
+        param_decls=declarations,
+        multiple=option.kind == MANY,
+        default=None,
+        help=option.help,
+        type=str,
+        autocompletion=_complete(option.name),
+    )

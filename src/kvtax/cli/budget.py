@@ -50,7 +50,7 @@ def run(values: Mapping[str, Any]) -> int:
         notices = _prepare_model(fields, values)
         cards, common = _cards(values)
         answers = [_answer(card, fields, notices, models, gpus) for card in cards]
-        _raise_shared(answers, fields["model"] if "model" in fields else "")
+        _raise_shared(answers, fields.get("model", ""))
         if len(answers) == 1:
             text = _one(answers[0][1], look, bool(values.get("explain")), models, gpus)
         else:
@@ -87,7 +87,13 @@ def _cards(values: Mapping[str, Any]) -> tuple[list[str | None], bool]:
     return list(COMMON_CARDS), True
 
 
-def _answer(card: str | None, fields: Mapping[str, Any], notices: Sequence[Any], models: Sequence[ModelEntry], gpus: Sequence[Gpu]) -> Answer:
+def _answer(
+    card: str | None,
+    fields: Mapping[str, Any],
+    notices: Sequence[Any],
+    models: Sequence[ModelEntry],
+    gpus: Sequence[Gpu],
+) -> Answer:
     from kvtax.budgets import budget
 
     try:
@@ -105,17 +111,21 @@ def _raise_shared(answers: Sequence[Answer], model: Any) -> None:
         return
     error = errors[0]
     if isinstance(error, UnsupportedArchitectureError):
-        from kvtax.budgets import weights_only
+        from kvtax.planning.weights_only import published_weights_bytes
         from kvtax.units import format_bytes
 
-        size = weights_only(error, model)
+        size = published_weights_bytes(model)
         if size is not None:
-            known = f"only its weights are known: {format_bytes(size)} in 16 bit, from the published number of parameters"
+            known = (
+                f"only its weights are known: {format_bytes(size)} in 16 bit, from the published number of parameters"
+            )
             error.hint = f"{error.hint}; {known}" if error.hint else known
     raise error
 
 
-def _one(answer: Budget | KvtaxError, look: Look, explained: bool, models: Sequence[ModelEntry], gpus: Sequence[Gpu]) -> str:
+def _one(
+    answer: Budget | KvtaxError, look: Look, explained: bool, models: Sequence[ModelEntry], gpus: Sequence[Gpu]
+) -> str:
     if isinstance(answer, KvtaxError):
         raise answer
     if look.format == "json":
@@ -136,14 +146,16 @@ def _one(answer: Budget | KvtaxError, look: Look, explained: bool, models: Seque
         from kvtax.planning.levers import levers
 
         found = levers(answer, models=models, gpus=gpus)
-    return _drawn(answer, make_sheet(answer, found), look, answer.explain() if explained else "")
+    return _drawn(make_sheet(answer, found), look, answer.explain() if explained else "")
 
 
-def _drawn(answer: Budget, sheet: Any, look: Look, explanation: str) -> str:
+def _drawn(sheet: Any, look: Look, explanation: str) -> str:
     if look.format == "markdown":
         from kvtax.views.markdown import markdown_text
 
-        return markdown_text(sheet) + (f"\n```text\n{explanation.rstrip().replace('```', '')}\n```\n" if explanation else "")
+        return markdown_text(sheet) + (
+            f"\n```text\n{explanation.rstrip().replace('```', '')}\n```\n" if explanation else ""
+        )
     if look.format == "html":
         from kvtax.views.html import html_page, sheet_to_html
 
@@ -232,10 +244,23 @@ COMMAND = Command(
     "Exit code: 0 it fits, 1 it does not (or, with --strict, the answer rests on an assumption), 2 wrong usage or bad input, "
     "3 could not be found out. In sizes k and K are 1024.",
     arguments=(Argument("model_argument", "MODEL", "The same as --model."),),
-    options=(*MODEL_OPTIONS, *CARD_OPTIONS, *LOAD_OPTIONS, *ENGINE_OPTIONS, CATALOGUE, *FORMAT_OPTIONS[:3], EXPLAIN, STRICT, *FORMAT_OPTIONS[3:]),
+    options=(
+        *MODEL_OPTIONS,
+        *CARD_OPTIONS,
+        *LOAD_OPTIONS,
+        *ENGINE_OPTIONS,
+        CATALOGUE,
+        *FORMAT_OPTIONS[:3],
+        EXPLAIN,
+        STRICT,
+        *FORMAT_OPTIONS[3:],
+    ),
     examples=(
         ("one model on one card", "kvtax budget -m llama-3-8b -g a100-80 --context 8k"),
-        ("64 requests at once on two cards, and how each number comes about", "kvtax budget -m llama-3-70b -g h100-sxm --tp 2 --context 16k -n 64 --explain"),
+        (
+            "64 requests at once on two cards, and how each number comes about",
+            "kvtax budget -m llama-3-70b -g h100-sxm --tp 2 --context 16k -n 64 --explain",
+        ),
         ("a config of your own on the common cards, as CSV", "kvtax budget --format csv - < config.json"),
     ),
     run=run,

@@ -1,9 +1,7 @@
 """Exit codes, and how a failure becomes one line on stderr.
 
-    0    fits, passed                         2    wrong usage or bad input
-    1    does not fit, check failed,          3    could not find out (network, gated, unsupported)
-         or a notice under --strict           70   a bug in kvtax
-    130  interrupted                          A closed pipe is 0.
+0: fits, passed. 1: does not fit, check failed, or an assumption under --strict. 2: wrong usage or bad input. 3: could not find out
+(network, gated, unsupported). 70: a bug in kvtax. 130: interrupted. A closed pipe is 0.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from kvtax.errors import InputError, KvtaxError
@@ -53,7 +51,7 @@ def say(text: str) -> None:
         return
 
 
-def explain_failure(error: Exception, words: Sequence[str]) -> int:
+def explain_failure(error: Exception, words: list[str]) -> int:
     """Print an exception as `error: ...` with its hint (and as JSON where JSON was asked for); return the exit code."""
     if "--debug" in words:
         import traceback
@@ -65,7 +63,11 @@ def explain_failure(error: Exception, words: Sequence[str]) -> int:
     if known is None:
         say(f"error: internal error: {type(error).__name__}: {str(error)[:200]}")
         say("  hint: this is a bug in kvtax; run again with --debug for where it happened")
-        document = {"code": "internal-error", "message": f"{type(error).__name__}: {str(error)[:200]}", "hint": "run with --debug"}
+        document = {
+            "code": "internal-error",
+            "message": f"{type(error).__name__}: {str(error)[:200]}",
+            "hint": "run with --debug",
+        }
         code = Exit.BUG
     else:
         say_error(known)
@@ -86,15 +88,20 @@ def _as_known(error: Exception) -> KvtaxError | None:
     """The failure as something that kvtax can explain, None for a bug."""
     if isinstance(error, KvtaxError):
         return error
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT if hasattr(errno, "EDQUOT") else -1):
+    if isinstance(error, OSError) and error.errno in (
+        errno.ENOSPC,
+        errno.EIO,
+        errno.EDQUOT if hasattr(errno, "EDQUOT") else -1,
+    ):
         return InputError(f"the result cannot be written: {error.strerror}", code="cannot-write")
     return None
 
 
-def wants_json(words: Sequence[str]) -> bool:
+def wants_json(words: list[str]) -> bool:
     """Whether a command line asks for JSON, as far as one can tell before it is understood."""
-    return "--json" in words or "--format=json" in words or any(
-        word == "--format" and following == "json" for word, following in zip(words, words[1:], strict=False)
+    return any(
+        word in ("--json", "--format=json") or (word == "--format" and words[place : place + 1] == ["json"])
+        for place, word in enumerate(words, 1)
     )
 
 

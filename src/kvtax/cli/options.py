@@ -37,12 +37,13 @@ class Option(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """One word without a dash, which may be left out."""
+    """One word without a dash, which may be left out; `many`: the rest of them, as a tuple."""
 
     name: str
     metavar: str
     help: str
     required: bool = False
+    many: bool = False
 
 
 class Command(NamedTuple):
@@ -67,18 +68,45 @@ class Command(NamedTuple):
 
 _MODEL, _CARD, _ENGINE, _LOAD, _OUTPUT = "Model", "Cards", "Engine", "Requests", "Output"
 
-MODEL = Option("model", ("-m", "--model"), "Alias, hub id, path of a config.json or of a model directory, or - for a config on stdin.", _MODEL, metavar="MODEL")
+MODEL = Option(
+    "model",
+    ("-m", "--model"),
+    "Alias, hub id, path of a config.json or of a model directory, or - for a config on stdin.",
+    _MODEL,
+    metavar="MODEL",
+)
 MODEL_OPTIONS = (
     MODEL,
     Option("dtype", ("--dtype",), "Of weights that are not quantised and of activations [the checkpoint's].", _MODEL),
-    Option("quantization", ("-q", "--quantization"), "fp8, awq-int4, gptq-int4, nvfp4, mxfp4, bnb-nf4 ... [the checkpoint's own].", _MODEL),
-    Option("weights_bytes", ("--weights-bytes",), "Weights of one GPU, where headers or a log say it.", _MODEL, metavar="SIZE"),
+    Option(
+        "quantization",
+        ("-q", "--quantization"),
+        "fp8, awq-int4, gptq-int4, nvfp4, mxfp4, bnb-nf4 ... [the checkpoint's own].",
+        _MODEL,
+    ),
+    Option(
+        "weights_bytes",
+        ("--weights-bytes",),
+        "Weights of one GPU, where headers or a log say it.",
+        _MODEL,
+        metavar="SIZE",
+    ),
 )
 CARD_OPTIONS = (
-    Option("gpu", ("-g", "--gpu"), "A card, such as a100-80 or h100-sxm; may be repeated. Left out: the common cards.", _CARD, MANY),
+    Option(
+        "gpu",
+        ("-g", "--gpu"),
+        "A card, such as a100-80 or h100-sxm; may be repeated. Left out: the common cards.",
+        _CARD,
+        MANY,
+    ),
     Option("gpu_count", ("--gpu-count",), "Cards at hand [tp x pp x dp].", _CARD, metavar="N"),
-    Option("vram", ("--vram",), "Memory of the card, instead of the catalogue's: 48GiB, 80000MiB.", _CARD, metavar="SIZE"),
-    Option("free_memory", ("--free-memory",), "What the engine sees free when it starts to load.", _CARD, metavar="SIZE"),
+    Option(
+        "vram", ("--vram",), "Memory of the card, instead of the catalogue's: 48GiB, 80000MiB.", _CARD, metavar="SIZE"
+    ),
+    Option(
+        "free_memory", ("--free-memory",), "What the engine sees free when it starts to load.", _CARD, metavar="SIZE"
+    ),
 )
 ENGINE_OPTIONS = (
     Option("engine", ("--engine",), "vllm, sglang, tensorrt-llm, llama.cpp or transformers [vllm].", _ENGINE),
@@ -87,7 +115,7 @@ ENGINE_OPTIONS = (
     Option("pipeline_parallel_size", ("--pp", "--pipeline-parallel-size"), "Ranks that take layers in turn [1].", _ENGINE, metavar="N"),
     Option("data_parallel_size", ("--dp", "--data-parallel-size"), "Copies of the model [1].", _ENGINE, metavar="N"),
     Option("expert_parallel", ("--ep", "--expert-parallel", "--enable-expert-parallel"), "Experts whole on ranks instead of split.", _ENGINE, FLAG),
-    Option("decode_context_parallel_size", ("--dcp", "--decode-context-parallel-size"), "Ranks that share the tokens of one request [1].", _ENGINE, metavar="N"),
+    Option("decode_context_parallel_size", ("--dcp", "--decode-context-parallel-size"), "Ranks that share a request's tokens [1].", _ENGINE, metavar="N"),
     Option("gpu_memory_utilization", ("--gpu-memory-utilization",), "Share of the card that the engine may take, 0 to 1.", _ENGINE, metavar="SHARE",
            also=("--mem-fraction-static", "--kv-cache-free-gpu-memory-fraction")),
     Option("kv_cache_memory_bytes", ("--kv-cache-memory-bytes",), "A fixed KV pool instead of a share of the card.", _ENGINE, metavar="SIZE"),
@@ -105,10 +133,28 @@ ENGINE_OPTIONS = (
     Option("mamba_ssm_cache_dtype", ("--mamba-ssm-cache-dtype",), "Of recurrent state.", _ENGINE),
 )  # fmt: skip
 LOAD_OPTIONS = (
-    Option("max_model_len", ("--context", "--max-model-len", "--seq"), "Longest request in tokens: 8192, 8k, 128k [the model's limit].", _LOAD, metavar="TOKENS"),
-    Option("concurrency", ("-n", "--concurrency", "--batch"), "Requests of that length that must fit at once [1].", _LOAD, metavar="N"),
+    Option(
+        "max_model_len",
+        ("--context", "--max-model-len", "--seq"),
+        "Longest request in tokens: 8192, 8k, 128k [the model's limit].",
+        _LOAD,
+        metavar="TOKENS",
+    ),
+    Option(
+        "concurrency",
+        ("-n", "--concurrency", "--batch"),
+        "Requests of that length that must fit at once [1].",
+        _LOAD,
+        metavar="N",
+    ),
 )
-CATALOGUE = Option("catalogue", ("--catalogue",), "Models and cards of your own, in TOML [kvtax.toml here or above].", _OUTPUT, metavar="FILE")
+CATALOGUE = Option(
+    "catalogue",
+    ("--catalogue",),
+    "Models and cards of your own, in TOML [kvtax.toml here or above].",
+    _OUTPUT,
+    metavar="FILE",
+)
 FORMAT_OPTIONS = (
     Option("json", ("--json",), "The same as --format json.", _OUTPUT, FLAG),
     Option("format", ("--format",), "table, plain, json, markdown, csv or html [table].", _OUTPUT),
@@ -117,7 +163,9 @@ FORMAT_OPTIONS = (
     Option("quiet", ("--quiet",), "Nothing on stderr but errors.", _OUTPUT, FLAG),
     Option("debug", ("--debug",), "Show where an error comes from.", _OUTPUT, FLAG),
 )
-EXPLAIN = Option("explain", ("--explain",), "Each number: symbols, numbers put in, result, and where each comes from.", _OUTPUT, FLAG)
+EXPLAIN = Option(
+    "explain", ("--explain",), "Each number: symbols, numbers put in, result, and where each comes from.", _OUTPUT, FLAG
+)
 STRICT = Option("strict", ("--strict",), "An answer that rests on an assumption exits with 1.", _OUTPUT, FLAG)
 
 
@@ -139,5 +187,7 @@ def _share(text: str) -> float:
         return float(text)
     except ValueError:
         raise InputError(
-            f"must be a number above 0 and at most 1, not {text[:64]!r}", code="invalid-quantity", where="gpu_memory_utilization"
+            f"must be a number above 0 and at most 1, not {text[:64]!r}",
+            code="invalid-quantity",
+            where="gpu_memory_utilization",
         ) from None

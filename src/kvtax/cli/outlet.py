@@ -51,8 +51,11 @@ class Outlet:
     """
 
     def __init__(self, path: str | None) -> None:
-        self.path = None if path in (None, "-") else os.path.realpath(os.path.expanduser(str(path)))
         self._shown = path or ""
+        try:
+            self.path = None if path in (None, "-") else os.path.realpath(os.path.expanduser(str(path)))
+        except (OSError, ValueError) as error:
+            raise self._cannot(error) from None
         self._temporary: str | None = None
         if self.path is not None:
             self._check(self.path)
@@ -94,7 +97,9 @@ class Outlet:
             sys.stdout.write(text)
             return
         try:
-            with open(self._temporary or self.path, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            with open(
+                self._temporary or self.path, "w", encoding="utf-8", errors="backslashreplace", newline="\n"
+            ) as file:
                 file.write(text)
             if self._temporary is not None:
                 os.replace(self._temporary, self.path)
@@ -105,10 +110,10 @@ class Outlet:
     def close(self) -> None:
         """Leave nothing half-written behind."""
         if self._temporary is not None:
-            try:
+            import contextlib
+
+            with contextlib.suppress(OSError):
                 os.unlink(self._temporary)
-            except OSError:
-                pass
             self._temporary = None
 
     def __enter__(self) -> Outlet:

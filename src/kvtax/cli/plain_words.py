@@ -24,23 +24,29 @@ def read_plainly(command: Command, words: Sequence[str]) -> dict[str, Any] | Non
         A value for every option and argument: text, a tuple of texts, True, False, or None where it is not given.
     """
     by_flag: dict[str, tuple[Option, bool]] = {}
-    values: dict[str, Any] = {argument.name: None for argument in command.arguments}
+    values: dict[str, Any] = {argument.name: () if argument.many else None for argument in command.arguments}
     for option in command.options:
         values[option.name] = () if option.kind == MANY else None
         by_flag.update(dict.fromkeys(option.flags + option.also, (option, True)))
         by_flag.update(dict.fromkeys(option.off, (option, False)))
-    free = [argument.name for argument in command.arguments]
+    free = [argument.name for argument in command.arguments if not argument.many]
+    rest = next((argument.name for argument in command.arguments if argument.many), None)
     waiting = list(reversed(words))
     while waiting:
         word = waiting.pop()
         if word == "-" or not word.startswith("-"):
-            if not free:
+            if free:
+                values[free.pop(0)] = word
+            elif rest is not None:
+                values[rest] = (*values[rest], word)
+            else:
                 return None
-            values[free.pop(0)] = word
             continue
         flag, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
-        option, says = by_flag.get(flag, (None, True))
-        if option is None or (option.kind == FLAG and equals):
+        if flag not in by_flag:
+            return None
+        option, says = by_flag[flag]
+        if option.kind == FLAG and equals:
             return None
         if option.kind == FLAG:
             values[option.name] = says

@@ -29,7 +29,9 @@ def read_stdin_model() -> tuple[dict[str, Any], list[Notice]]:
 
     stream = getattr(sys.stdin, "buffer", None)
     if stream is None or sys.stdin.isatty():
-        raise InputError("no config comes on standard input", code="no-input", hint="pipe one in: kvtax budget - < config.json")
+        raise InputError(
+            "no config comes on standard input", code="no-input", hint="pipe one in: kvtax budget - < config.json"
+        )
     return parse_json(stream.read(MAXIMUM_CONFIG_BYTES + 1), "stdin")
 
 
@@ -40,7 +42,11 @@ def size_notices(values: Mapping[str, Any], options: Iterable[Option]) -> list[N
     notices = []
     for option in options:
         text = values.get(option.name)
-        if option.metavar not in ("SIZE", "TOKENS", "N") or not isinstance(text, str) or text.strip()[-1:].lower() not in _LETTERS:
+        if (
+            option.metavar not in ("SIZE", "TOKENS", "N")
+            or not isinstance(text, str)
+            or text.strip()[-1:].lower() not in _LETTERS
+        ):
             continue
         flag = next(flag for flag in option.flags if flag.startswith("--"))
         if option.metavar == "SIZE":

@@ -197,7 +197,9 @@ def _groups(architecture: Architecture, dtype: str, tokens: int) -> Iterable[Lay
     """Equal caches together, in the order of their first layer; all layers that read another's cache are one group."""
     found: dict[LayerCache, list[int]] = {}
     for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True):
-        known = next((each for each in found if isinstance(each, Shared)), cache) if isinstance(cache, Shared) else cache
+        known = (
+            next((each for each in found if isinstance(each, Shared)), cache) if isinstance(cache, Shared) else cache
+        )
         found.setdefault(known, []).append(layer)
     for cache, layers in found.items():
         count = len(layers)
@@ -316,4 +318,3 @@ def _rank(architecture: Architecture, tp: int, dtype: str, tokens: int) -> RankS
         replicated_heads=tuple(sorted(number for number in heads if number < tp and tp % number == 0)),
         replicated_latent=latent and tp > 1,
     )
-

@@ -86,7 +86,12 @@ def _rank(tried: Budget) -> tuple[bool, bool, int, int]:
     starts = tried.verdict in ("fits", "over_budget")
     tokens = int(tried.max_concurrency * tried.max_model_len)
     deployment = tried.deployment
-    return tried.fits, starts, tokens, tried.kv_pool_bytes * deployment.tensor_parallel_size * deployment.pipeline_parallel_size
+    return (
+        tried.fits,
+        starts,
+        tokens,
+        tried.kv_pool_bytes * deployment.tensor_parallel_size * deployment.pipeline_parallel_size,
+    )
 
 
 def _helps(tried: Budget, base: Budget) -> bool:
@@ -98,7 +103,9 @@ def _helps(tried: Budget, base: Budget) -> bool:
     if tried.fits:
         return True
     missing = base.kv_demand_bytes - base.kv_pool_bytes
-    return tried.max_concurrency > base.max_concurrency * 1.05 or (tried.kv_pool_bytes - base.kv_pool_bytes) * 10 > missing
+    return (
+        tried.max_concurrency > base.max_concurrency * 1.05 or (tried.kv_pool_bytes - base.kv_pool_bytes) * 10 > missing
+    )
 
 
 def _changes(base: Budget) -> Iterator[Change]:
@@ -115,12 +122,24 @@ def _changes(base: Budget) -> Iterator[Change]:
     if length is not None:
         yield Change("max_model_len", {"max_model_len": length}, f"--context {length}", "longer requests are refused")
     if asked.kv_cache_memory_bytes is not None:
-        yield Change("kv_cache_memory_bytes", {"kv_cache_memory_bytes": None}, "without --kv-cache-memory-bytes", "the engine profiles at start")
+        yield Change(
+            "kv_cache_memory_bytes",
+            {"kv_cache_memory_bytes": None},
+            "without --kv-cache-memory-bytes",
+            "the engine profiles at start",
+        )
     share = base.settings().get("gpu_memory_utilization")
     if share is not None and float(share.value) < 0.95:
-        yield Change("gpu_memory_utilization", {"gpu_memory_utilization": 0.95}, "--gpu-memory-utilization 0.95", "less room for peaks")
+        yield Change(
+            "gpu_memory_utilization",
+            {"gpu_memory_utilization": 0.95},
+            "--gpu-memory-utilization 0.95",
+            "less room for peaks",
+        )
     if base.max_num_batched_tokens > 2048:
-        yield Change("step", {"max_num_batched_tokens": 2048}, "--max-num-batched-tokens 2048", "long prompts take more steps")
+        yield Change(
+            "step", {"max_num_batched_tokens": 2048}, "--max-num-batched-tokens 2048", "long prompts take more steps"
+        )
     if base.max_num_seqs > 64 and (base.concurrency or 1) <= 64:
         yield Change("slots", {"max_num_seqs": 64}, "--max-num-seqs 64", "at most 64 requests at once")
     if not asked.enforce_eager:
@@ -133,7 +152,9 @@ def _parallel(base: Budget) -> Iterator[Change]:
     for size in (2, 4, 8, 16):
         if size > tp:
             cards = size * base.deployment.pipeline_parallel_size
-            yield Change("tensor_parallel_size", {"tensor_parallel_size": size, **count}, f"--tp {size}", f"{cards} cards a copy")
+            yield Change(
+                "tensor_parallel_size", {"tensor_parallel_size": size, **count}, f"--tp {size}", f"{cards} cards a copy"
+            )
 
 
 def _quantised(base: Budget) -> Iterator[Change]:
@@ -141,7 +162,12 @@ def _quantised(base: Budget) -> Iterator[Change]:
     asked = base.deployment
     if asked.quantization is None and base.prepared.architecture.quantization is None and asked.weights_bytes is None:
         for name, bits in (("fp8", 8), ("awq-int4", 4)):
-            yield Change("quantization", {"quantization": name}, f"--quantization {name}", f"{bits}-bit weights: another checkpoint")
+            yield Change(
+                "quantization",
+                {"quantization": name},
+                f"--quantization {name}",
+                f"{bits}-bit weights: another checkpoint",
+            )
 
 
 def _pairs(base: Budget) -> Iterator[Change]:
@@ -162,7 +188,12 @@ def _cards(base: Budget) -> Iterator[Change]:
     for gpu in larger:
         if gpu.total_bytes > have and not gpu.unified_memory and gpu.id != base.gpu.id:
             change = {"gpu": gpu.id, "vram": None, "free_memory": None}
-            yield Change("gpu", change, f"--gpu {gpu.id}", "a larger card" if gpu.total_bytes > base.memory.total_bytes else "another card")
+            yield Change(
+                "gpu",
+                change,
+                f"--gpu {gpu.id}",
+                "a larger card" if gpu.total_bytes > base.memory.total_bytes else "another card",
+            )
 
 
 def _cures(base: Budget) -> Iterator[Change]:
@@ -172,16 +203,25 @@ def _cures(base: Budget) -> Iterator[Change]:
     if asked.dtype is not None:
         yield Change("dtype", {"dtype": None}, "without --dtype", "runs in the checkpoint's own dtype")
     if asked.kv_cache_dtype is not None:
-        yield Change("kv_cache_dtype", {"kv_cache_dtype": None}, "without --kv-cache-dtype", "keys and values in 16 bit")
+        yield Change(
+            "kv_cache_dtype", {"kv_cache_dtype": None}, "without --kv-cache-dtype", "keys and values in 16 bit"
+        )
     if asked.quantization is not None:
         yield Change("quantization", {"quantization": None}, "without --quantization", "the checkpoint as it is")
     if asked.decode_context_parallel_size > 1:
         yield Change("dcp", {"decode_context_parallel_size": 1}, "--dcp 1", "tokens are not shared among ranks")
     for size in range(min(asked.pipeline_parallel_size, 64) - 1, 0, -1):
-        yield Change("pipeline_parallel_size", {"pipeline_parallel_size": size, "gpu_count": None}, f"--pp {size}", f"{size} stages")
+        yield Change(
+            "pipeline_parallel_size",
+            {"pipeline_parallel_size": size, "gpu_count": None},
+            f"--pp {size}",
+            f"{size} stages",
+        )
     tp = asked.tensor_parallel_size
     for size in range(min(tp, 64) - 1, 0, -1):
-        yield Change("tensor_parallel_size", {"tensor_parallel_size": size, "gpu_count": None}, f"--tp {size}", f"{size} ranks")
+        yield Change(
+            "tensor_parallel_size", {"tensor_parallel_size": size, "gpu_count": None}, f"--tp {size}", f"{size} ranks"
+        )
 
 
 def _length_that_fits(base: Budget) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvtax.errors import KvtaxError
 from kvtax.terms import Notice
-from kvtax.units import format_count, format_gib, format_requests, format_share
+from kvtax.units import format_count, format_gib, format_requests
 from kvtax.views.safe import safe
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _row(budget: Budget, said: set[Notice]) -> CardRow:
         format_gib(total, 1),
         format_gib(budget.weights_bytes, 1),
         format_gib(budget.kv_pool_bytes, 1),
-        format_share(_needed(budget) / total) if total else "",
+        f"{format_count(-(-_needed(budget) * 100 // total))} %" if total else "",
         format_count(budget.capacity_tokens),
         format_requests(budget.max_concurrency),
     )
@@ -92,9 +92,18 @@ def cards_title(answers: Sequence[Answer]) -> str:
     return "no card could be sized"
 
 
+def cards_legend(answers: Sequence[Answer]) -> str:
+    """What the columns mean."""
+    budgets = [answer for _, answer in answers if not isinstance(answer, KvtaxError)]
+    asked = budgets[0].concurrency if budgets else None
+    for_what = f"{asked:,} requests" if asked is not None and asked > 1 else "one request"
+    return f"weights and KV pool of one card in GiB; needed: share of the card that {for_what} would take"
+
+
 def cards_to_dict(answers: Sequence[Answer]) -> dict[str, Any]:
     """The document of several cards: a budget each, or an error with the card's name."""
     rows = [
-        {"gpu": name, **answer.to_dict()} if isinstance(answer, KvtaxError) else answer.to_dict() for name, answer in answers
+        {"gpu": name, **answer.to_dict()} if isinstance(answer, KvtaxError) else answer.to_dict()
+        for name, answer in answers
     ]
     return {"schema": SCHEMA, "budgets": rows}

@@ -30,13 +30,23 @@ def csv_rows(answers: Sequence[Answer]) -> str:
     writer.writerow(COLUMNS)
     for name, answer in answers:
         row = {"gpu": name, "error": answer.code} if isinstance(answer, KvtaxError) else _row(answer)
-        writer.writerow([csv_text(value) if isinstance(value, str) else value for value in (row.get(column, "") for column in COLUMNS)])
+        writer.writerow(
+            [
+                csv_text(value) if isinstance(value, str) else value
+                for value in (row.get(column, "") for column in COLUMNS)
+            ]
+        )
     return out.getvalue()
 
 
 def _row(budget: Budget) -> dict[str, str | int | float]:
     document = budget.to_dict()
-    deployment, per_gpu, kv, requests = document["deployment"], document["per_gpu"], document["kv"], document["concurrency"]
+    deployment, per_gpu, kv, requests = (
+        document["deployment"],
+        document["per_gpu"],
+        document["kv"],
+        document["concurrency"],
+    )
     low, high = document["interval"]["max_concurrency"]
     row = {column: source[column] for source in (deployment, per_gpu) for column in COLUMNS if column in source}
     return row | {

@@ -14,7 +14,13 @@ from kvtax.views.sheet import Sheet, make_sheet
 if TYPE_CHECKING:
     from kvtax.budgets import Budget
 
-_COLOURS = {"weights": "#4477aa", "kv_pool": "#228833", "activation": "#aa3377", "cuda_graphs": "#aa3377", "runtime": "#aa3377"}
+_COLOURS = {
+    "weights": "#4477aa",
+    "kv_pool": "#228833",
+    "activation": "#aa3377",
+    "cuda_graphs": "#aa3377",
+    "runtime": "#aa3377",
+}
 _VERDICTS = {"fits": "#1a7f37", "over_budget": "#9a6700"}
 _BAD = "#cf222e"
 _STYLE = (
@@ -57,7 +63,11 @@ def _pieces(sheet: Sheet) -> Iterator[str]:
     for part in sheet.parts:
         share = part.bytes / max(sheet.total_bytes, 1)
         width = min(max(share, 0.0), 1.0) * 100
-        drawn = "" if part.level else f'<div style="width:{width:.1f}%;background:{_COLOURS.get(part.key, "#bbbbbb")}"></div>'
+        drawn = (
+            ""
+            if part.level
+            else f'<div style="width:{width:.1f}%;background:{_COLOURS.get(part.key, "#bbbbbb")}"></div>'
+        )
         indent = "&nbsp;&nbsp;" if part.level else ""
         yield (
             f'<tr{" class=s" if part.level else ""}><td>{indent}{html(part.label)}</td><td class="n">{format_gib(part.bytes)}</td>'
@@ -71,7 +81,10 @@ def _pieces(sheet: Sheet) -> Iterator[str]:
         yield f'<tr><{tag}>{html(label)}</{tag}><{tag} class="n">{html(figure.number)}</{tag}><{tag}>{html(figure.unit)}{remark}</{tag}></tr>'
     yield "</table>"
     if sheet.remedies:
-        rows = (f"<li><code>{html(remedy.flags)}</code>: {html(remedy.gives)} ({html(remedy.cost)})</li>" for remedy in sheet.remedies)
+        rows = (
+            f"<li><code>{html(remedy.flags)}</code>: {html(remedy.gives)} ({html(remedy.cost)})</li>"
+            for remedy in sheet.remedies
+        )
         yield "<p>What would help most:</p><ol>" + "".join(rows) + "</ol>"
     yield _notices(sheet.notices)
 

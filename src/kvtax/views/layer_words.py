@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from kvtax.architectures.cache import (
     ChunkedLocal,
@@ -73,7 +74,11 @@ def shape_words(cache: LayerCache) -> str:
         return ", ".join(_state_words(state, cache) for state in cache.states)
     if isinstance(cache, (FullAttention, SlidingWindow, ChunkedLocal, CrossAttention)):
         heads = f"{cache.num_key_value_heads} KV head" + ("" if cache.num_key_value_heads == 1 else "s")
-        width = str(cache.head_dim) if cache.head_dim == cache.v_head_dim else f"({cache.head_dim} K + {cache.v_head_dim} V)"
+        width = (
+            str(cache.head_dim)
+            if cache.head_dim == cache.v_head_dim
+            else f"({cache.head_dim} K + {cache.v_head_dim} V)"
+        )
         index = f", {cache.index_bytes} B of index" if isinstance(cache, FullAttention) and cache.index_bytes else ""
         source = f", {cache.source_len:,} source tokens" if isinstance(cache, CrossAttention) else ""
         return f"{heads} x {width}{index}{source}"
@@ -95,7 +100,7 @@ def layers_words(layers: Sequence[int]) -> str:
     """
     if len(layers) == 1:
         return f"layer {layers[0]}"
-    steps = {after - before for before, after in zip(layers, layers[1:], strict=False)}
+    steps = {after - before for before, after in pairwise(layers)}
     if len(layers) > 2 and len(steps) == 1 and min(steps) > 1:
         return f"every {_ordinal(min(steps))} layer, {layers[0]}-{layers[-1]}"
     runs: list[list[int]] = []

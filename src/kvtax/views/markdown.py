@@ -41,8 +41,8 @@ def _lines(sheet: Sheet) -> Iterator[str]:
         yield ""
         yield "What would help most:"
         yield ""
-        for number, remedy in enumerate(sheet.remedies, 1):
-            yield f"{number}. `{remedy.flags.replace('`', '')}`: {markdown(remedy.gives)} ({markdown(remedy.cost)})"
+        for place, remedy in enumerate(sheet.remedies, 1):
+            yield f"{place}. `{remedy.flags.replace('`', '')}`: {markdown(remedy.gives)} ({markdown(remedy.cost)})"
     yield from _notices(sheet.notices)
 
 
@@ -60,7 +60,12 @@ def _notices(notices: Sequence[Notice]) -> Iterator[str]:
 
 def markdown_cards(title: str, rows: Sequence[CardRow]) -> str:
     """A table with one row for each card."""
-    lines = [f"### {markdown(title)}", "", f"| card | {' | '.join(HEADINGS)} | verdict |", "|:--|" + "--:|" * len(HEADINGS) + ":--|"]
+    lines = [
+        f"### {markdown(title)}",
+        "",
+        f"| card | {' | '.join(HEADINGS)} | verdict |",
+        "|:--|" + "--:|" * len(HEADINGS) + ":--|",
+    ]
     for row in rows:
         cells = " | ".join(markdown(cell) for cell in row.cells)
         lines.append(f"| {markdown(row.gpu)} | {cells} | {markdown(row.word)} |")

@@ -60,7 +60,7 @@ class Grid(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A labelled line."""
+    """A labelled line; one without text is for programs only."""
 
     key: str
     label: str

@@ -45,7 +45,7 @@ def page_text(page: Page, style: Style) -> str:
     lines = [style.paint(safe(page.title), "strong")] if page.title else []
     for block in page.blocks:
         drawn = list(_block(block, style))
-        if drawn and lines:
+        if drawn and lines and not (isinstance(block, Facts) and not block.title):
             lines.append("")
         lines += drawn
     if page.notices and lines:
@@ -75,8 +75,9 @@ def _block(block: Facts | Grid | Plot, style: Style) -> Iterable[str]:
 def _facts(block: Facts, style: Style) -> Iterable[str]:
     if block.title:
         yield style.paint(safe(block.title), "strong")
-    label_width = max((len(fact.label) for fact in block.facts), default=0)
-    for fact in block.facts:
+    shown = [fact for fact in block.facts if fact.text]
+    label_width = max((len(fact.label) for fact in shown), default=0)
+    for fact in shown:
         folded = fold(safe(fact.text, _MOST_CHARACTERS), style.width - label_width - 2)
         for number, line in enumerate(folded):
             label = fact.label if number == 0 else ""
@@ -96,7 +97,7 @@ def _grid(grid: Grid, style: Style) -> Iterable[str]:
     shown = [number for number, column in enumerate(grid.columns) if _is_shown(column, style)]
     columns = [grid.columns[number] for number in shown]
     rows = [(row, [_safe_cell(row.cells[number]) for number in shown]) for row in grid.rows]
-    widths = _widths(grid, columns, [cells for _, cells in rows], style.width)
+    widths = _widths(columns, [cells for _, cells in rows], style.width)
     if columns[0].title != grid.title and grid.title:
         yield style.paint(safe(grid.title), "strong")
     heading = [_aligned(column.title, column, width) for column, width in zip(columns, widths, strict=True)]
@@ -119,7 +120,7 @@ def _safe_cell(cell: Cell) -> Cell:
     return cell._replace(text=safe(cell.text, _MOST_CHARACTERS))
 
 
-def _widths(grid: Grid, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> list[int]:
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> list[int]:
     """As wide as each column needs; columns that may fold give way, and bars take what is left."""
     widths = [
         0 if column.bar else max([len(column.title), *(len(cells[number].text) for cells in rows)])
@@ -138,7 +139,9 @@ def _widths(grid: Grid, columns: Sequence[Column], rows: Sequence[Sequence[Cell]
     return widths
 
 
-def _row(row: Row, cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int], style: Style) -> Iterable[str]:
+def _row(
+    row: Row, cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int], style: Style
+) -> Iterable[str]:
     folded = [
         _bar(cell, width, style) if column.bar else fold(cell.text, width) if column.fold else [cell.text]
         for cell, column, width in zip(cells, columns, widths, strict=True)

@@ -6,10 +6,10 @@ MAXIMUM_CHARACTERS = 256
 
 
 def safe(text: str, maximum: int = MAXIMUM_CHARACTERS) -> str:
-    """One line of printable characters: what is not printable (controls, bidi marks, zero-width, surrogates) shows as its code.
+    r"""One line of printable characters: what is not printable (controls, bidi marks, zero-width, surrogates) shows as its code.
 
-    >>> safe("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
+    >>> print(safe("a\x1b[31mb"))
+    a\x1b[31mb
     """
     if len(text) > maximum:
         text = text[: maximum - 3] + "..."

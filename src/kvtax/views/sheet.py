@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "routed_experts": "routed experts", "shared_experts": "shared experts", "vision": "vision tower", "audio": "audio tower",
     "lm_head": "output head", "mlp": "MLP", "norms": "norms", "embedding": "embedding", "attention": "attention", "router": "router",
+    "linear_or_ssm": "recurrent layers",
 }  # fmt: skip
 _ALWAYS_SHOWN = ("routed_experts", "shared_experts", "vision", "audio")
 _SMALL = 0.03
@@ -109,13 +110,19 @@ def make_sheet(budget: Budget, levers: Sequence[Lever] = ()) -> Sheet:
         word=_WORDS[budget.verdict],
         sentence=safe(sentence(budget)),
         remedies=tuple(_remedy(lever, budget) for lever in levers),
-        notices=tuple(Notice(*(safe(text, 1000) for text in notice)) for notice in budget.notices[budget.verdict == "refused" :]),
+        notices=tuple(
+            Notice(*(safe(text, 1000) for text in notice)) for notice in budget.notices[budget.verdict == "refused" :]
+        ),
     )
 
 
 def _parallel(budget: Budget) -> str:
     deployment = budget.deployment
-    sizes = (("TP", deployment.tensor_parallel_size), ("PP", deployment.pipeline_parallel_size), ("DP", deployment.data_parallel_size))
+    sizes = (
+        ("TP", deployment.tensor_parallel_size),
+        ("PP", deployment.pipeline_parallel_size),
+        ("DP", deployment.data_parallel_size),
+    )
     said = " x ".join(f"{name} {size}" for name, size in sizes if size > 1)
     cards = f"{budget.prepared.gpu_count} cards"
     return f"{said} on {cards} (one card shown)" if said else f"{cards} (one shown)"
@@ -145,7 +152,9 @@ def _parts(budget: Budget) -> list[Part]:
 
 def _components(budget: Budget) -> list[Part]:
     """Weights by component, largest first; small ones together."""
-    found = [(term.name.partition(".")[2], term.bytes) for term in budget.terms if term.name.startswith("weights.")]
+    found = [
+        (term.name.partition(".")[2], int(term.bytes)) for term in budget.terms if term.name.startswith("weights.")
+    ]
     found.sort(key=lambda item: item[1], reverse=True)
     smallest = budget.memory.weights_bytes * _SMALL
     shown = [item for item in found if item[1] >= smallest or item[0] in _ALWAYS_SHOWN]
@@ -175,26 +184,45 @@ def _figures(budget: Budget) -> list[Figure]:
         remark = f"{format_bytes(early)} before windows are full" if early != growth else ""
         figures.append(Figure("kv_per_token", "KV per token", *split_bytes(growth), remark))
     if budget.state_bytes_per_request:
-        figures.append(Figure("state_per_request", "fixed state per request", *split_bytes(budget.state_bytes_per_request)))
+        figures.append(
+            Figure("state_per_request", "fixed state per request", *split_bytes(budget.state_bytes_per_request))
+        )
     live, whole = budget.live_bytes_per_request, budget.kv_bytes_per_request
-    remark = f"{format_bytes(whole)} in blocks of {budget.pool.block_size}" if whole != live and budget.prepared.engine_known else ""
+    remark = (
+        f"{format_bytes(whole)} in blocks of {budget.pool.block_size}"
+        if whole != live and budget.prepared.engine_known
+        else ""
+    )
     figures.append(Figure("kv_per_request", f"request of {context} tokens", *split_bytes(live), remark))
     if budget.capacity_tokens and budget.prepared.engine_known:
         figures.append(Figure("capacity_tokens", "pool capacity", format_count(budget.capacity_tokens), "tokens"))
     figures.append(_longest(budget))
-    crossing = budget.crossover_tokens
-    if crossing is not None:
-        requests = -(-crossing // budget.max_model_len)
-        remark = f"{_many(requests, 'request')} of {context}" if crossing > budget.max_model_len else f"within one request of {context}"
-        figures.append(Figure("crossover_tokens", "KV outweighs weights from", format_count(crossing), "tokens", remark))
+    figures += _crossing(budget)
     figures += _batch(budget)
+    return figures + _waste(budget)
+
+
+def _crossing(budget: Budget) -> list[Figure]:
+    """From which load on KV takes more of the card than the weights."""
+    crossing = budget.crossover_tokens
+    if crossing is None:
+        return []
+    requests = -(-crossing // budget.max_model_len)
+    if not budget.live_bytes_per_token and not budget.early_bytes_per_token:
+        return [Figure("crossover_requests", "state outweighs weights at", format_count(requests), "requests")]
+    remark = f"{_many(requests, 'request')} of {budget.max_model_len:,}" if requests > 1 else "within one request"
+    return [Figure("crossover_tokens", "KV outweighs weights from", format_count(crossing), "tokens", remark)]
+
+
+def _waste(budget: Budget) -> list[Figure]:
+    """What a server that reserves the maximum for every request would leave unused."""
     from kvtax.budgets import TYPICAL_REQUEST_TOKENS
 
-    if budget.max_model_len > TYPICAL_REQUEST_TOKENS and live:
-        share = format_share(budget.naive_waste_share).split(" ")
-        remark = f"requests of {TYPICAL_REQUEST_TOKENS:,} (mean, Azure 2023)"
-        figures.append(Figure("naive_waste", "reserve-to-maximum waste", *share, remark))
-    return figures
+    if budget.max_model_len <= TYPICAL_REQUEST_TOKENS or budget.naive_waste_share <= 0:
+        return []
+    share, _, unit = format_share(budget.naive_waste_share).partition(" ")
+    remark = f"requests of {TYPICAL_REQUEST_TOKENS:,} (mean, Azure 2023)"
+    return [Figure("naive_waste", "reserve-to-maximum waste", share, unit, remark)]
 
 
 def _longest(budget: Budget) -> Figure:
@@ -279,7 +307,9 @@ def _remedy(lever: Lever, base: Budget) -> Remedy:
     """What a lever gives, in words."""
     tried = lever.budget
     if tried.verdict in ("fits", "over_budget"):
-        gives = f"{'fits' if tried.fits else 'starts'}: {format_requests(tried.max_concurrency)} x {tried.max_model_len:,}"
+        gives = (
+            f"{'fits' if tried.fits else 'starts'}: {format_requests(tried.max_concurrency)} x {tried.max_model_len:,}"
+        )
     elif base.verdict == "refused":
         gives = f"accepted, then {_WORDS[tried.verdict].lower()}"
     elif tried.kv_pool_bytes > 0:

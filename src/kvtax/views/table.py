@@ -14,7 +14,13 @@ from kvtax.views.cards import HEADINGS, CardRow
 from kvtax.views.sheet import INFORMATIVE, Part, Sheet
 
 _VERDICT_STYLE = {"fits": "bold green", "over_budget": "bold yellow"}
-_PART_STYLE = {"weights": "blue", "kv_pool": "green", "activation": "magenta", "cuda_graphs": "magenta", "runtime": "magenta"}
+_PART_STYLE = {
+    "weights": "blue",
+    "kv_pool": "green",
+    "activation": "magenta",
+    "cuda_graphs": "magenta",
+    "runtime": "magenta",
+}
 _EIGHTHS = "\u258f\u258e\u258d\u258c\u258b\u258a\u2589"
 _FULL = "\u2588"
 _LABEL = 26
@@ -121,7 +127,9 @@ def _figures_table(sheet: Sheet) -> Table:
     for figure in sheet.figures:
         table.add_row(figure.label, figure.number, _with_remark(figure.unit, figure.remark))
     table.add_row()
-    table.add_row(Text(strong.label, "bold"), Text(strong.number, "bold"), _with_remark(strong.unit, strong.remark, "bold"))
+    table.add_row(
+        Text(strong.label, "bold"), Text(strong.number, "bold"), _with_remark(strong.unit, strong.remark, "bold")
+    )
     return table
 
 
@@ -135,7 +143,11 @@ def _remedies_table(sheet: Sheet) -> Table:
     table.add_column(no_wrap=True)
     table.add_column()
     for remedy in sheet.remedies:
-        table.add_row(Text("  " + remedy.flags, "bold"), Text(remedy.gives, "green" if remedy.fits else ""), Text(remedy.cost, "dim"))
+        table.add_row(
+            Text("  " + remedy.flags, "bold"),
+            Text(remedy.gives, "green" if remedy.fits else ""),
+            Text(remedy.cost, "dim"),
+        )
     return table
 
 
@@ -185,7 +197,11 @@ def cards_text(title: str, rows: Sequence[CardRow], *, width: int, colour: bool,
     if space >= 8:
         table.add_column("weights, KV", no_wrap=True)
     for row in rows:
-        cells = [Text(row.gpu), *(Text(cell) for cell in row.cells), Text(row.word, _VERDICT_STYLE.get(row.verdict, "red"))]
+        cells = [
+            Text(row.gpu),
+            *(Text(cell) for cell in row.cells),
+            Text(row.word, _VERDICT_STYLE.get(row.verdict, "red")),
+        ]
         table.add_row(*cells, *([_stacked(row, space, unicode)] if space >= 8 else []))
     console.print(table)
     _notices(console, [notice for row in rows for notice in row.notices])

@@ -15,6 +15,7 @@ class Part(NamedTuple):
         dtype: as stored.
         scale: whether it holds scales, zero points or orders rather than weights.
         counted: False for what is neither a weight nor a scale (a shape, a table that is the same everywhere).
+        along: `out` or `in` where it has one element for each row or column only, and is whole on every rank of a split the other way.
     """
 
     suffix: str
@@ -22,6 +23,7 @@ class Part(NamedTuple):
     dtype: str
     scale: bool = False
     counted: bool = True
+    along: str = ""
 
 
 class Format(NamedTuple):
@@ -100,7 +102,7 @@ def fp8_channel(*, scale_dtype: str = "", static: bool = False, dims: int = 2) -
         shape = (out, 1) if dims == 2 else (out,)
         found = (
             Part(".weight", (out, inner), "fp8_e4m3"),
-            Part(".weight_scale", shape, scale_dtype or dtype, scale=True),
+            Part(".weight_scale", shape, scale_dtype or dtype, scale=True, along="out"),
         )
         return (*found, Part(".input_scale", (1,), scale_dtype or dtype, scale=True)) if static else found
 
@@ -143,7 +145,7 @@ def nvfp4(group_size: int = 16, *, style: str = "modelopt", static: bool = True,
         if static:
             found.append(Part(".input_scale" if ours else ".input_global_scale", one, "float32", scale=True))
         if pre_scale:
-            found.append(Part(".pre_quant_scale", (inner,), half(dtype), scale=True))
+            found.append(Part(".pre_quant_scale", (inner,), half(dtype), scale=True, along="in"))
         return tuple(found)
 
     return Format(with_group("nvfp4", group_size, 16), 4, group_size, parts)
@@ -188,6 +190,7 @@ def awq(bits: int = 4, group_size: int = 128, *, version: str = "gemm") -> Forma
 
     def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
         groups = ceil_div(inner, group_size) if group_size > 0 else 1
+        along = "out" if groups == 1 else ""
         if version == "gemv":
             step = {64: 2, 32: 4}.get(group_size, 1)
             words = ceil_div(ceil_div(groups * bits, 32), step) * step
@@ -196,8 +199,8 @@ def awq(bits: int = 4, group_size: int = 128, *, version: str = "gemm") -> Forma
             shapes = (inner, ceil_div(out * bits, 32)), (groups, ceil_div(out * bits, 32)), (groups, out)
         return (
             Part(".qweight", shapes[0], "int32"),
-            Part(".qzeros", shapes[1], "int32", scale=True),
-            Part(".scales", shapes[2], half(dtype), scale=True),
+            Part(".qzeros", shapes[1], "int32", scale=True, along=along),
+            Part(".scales", shapes[2], half(dtype), scale=True, along=along),
         )
 
     return Format(with_group(f"awq-int{bits}", group_size, 128), bits, max(group_size, 0), parts)
@@ -211,17 +214,18 @@ def gptq(bits: int = 4, group_size: int = 128, *, order: bool = True, marlin: bo
 
     def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
         groups = ceil_div(inner, group_size) if group_size > 0 else 1
+        along = "out" if groups == 1 else ""
         if marlin:
             return (
                 Part(".B", (ceil_div(inner, 16), out * 16 * bits // 32), "int32"),
-                Part(".s", (groups, out), half(dtype), scale=True),
+                Part(".s", (groups, out), half(dtype), scale=True, along=along),
             )
         found = (
             Part(".qweight", (ceil_div(inner * bits, 32), out), "int32"),
-            Part(".qzeros", (groups, ceil_div(out * bits, 32)), "int32", scale=True),
-            Part(".scales", (groups, out), half(dtype), scale=True),
+            Part(".qzeros", (groups, ceil_div(out * bits, 32)), "int32", scale=True, along=along),
+            Part(".scales", (groups, out), half(dtype), scale=True, along=along),
         )
-        return (*found, Part(".g_idx", (inner,), "int32", scale=True)) if order else found
+        return (*found, Part(".g_idx", (inner,), "int32", scale=True, along="in")) if order else found
 
     return Format(with_group(f"gptq-int{bits}", group_size, 128), bits, max(group_size, 0), parts)
 
@@ -231,15 +235,18 @@ def packed(bits: int = 4, group_size: int = 128, *, symmetric: bool = True, orde
 
     def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
         groups = ceil_div(inner, group_size) if group_size > 0 else 1
+        along = "out" if groups == 1 else ""
         found = [
             Part(".weight_packed", (out, ceil_div(inner * bits, 32)), "int32"),
-            Part(".weight_scale", (out, groups), dtype, scale=True),
+            Part(".weight_scale", (out, groups), dtype, scale=True, along=along),
             Part(".weight_shape", (2,), "int64", counted=False),
         ]
         if not symmetric:
-            found.append(Part(".weight_zero_point", (ceil_div(out * bits, 32), groups), "int32", scale=True))
+            found.append(
+                Part(".weight_zero_point", (ceil_div(out * bits, 32), groups), "int32", scale=True, along=along)
+            )
         if order:
-            found.append(Part(".weight_g_idx", (inner,), "int32", scale=True))
+            found.append(Part(".weight_g_idx", (inner,), "int32", scale=True, along="in"))
         return tuple(found)
 
     name = f"ct-int{bits}-g{group_size}" if group_size > 0 else f"ct-int{bits}-channel"
@@ -255,13 +262,14 @@ def int8(
     """weight int8 [out, in], a scale for a row (`channel`), a `group` or the `tensor`."""
 
     def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
+        along = "out" if scale == "channel" else ""
         shape = {"channel": (out, 1), "group": (out, ceil_div(inner, group_size or inner)), "tensor": (1,)}[scale]
         found = [
             Part(".weight", (out, inner), "int8"),
-            Part(".weight_scale", shape, scale_dtype or dtype, scale=True),
+            Part(".weight_scale", shape, scale_dtype or dtype, scale=True, along=along),
         ]
         if not symmetric:
-            found.append(Part(".weight_zero_point", shape, "int8", scale=True))
+            found.append(Part(".weight_zero_point", shape, "int8", scale=True, along=along))
         if static:
             found.append(Part(".input_scale", (1,), scale_dtype or dtype, scale=True))
             found.append(Part(".input_zero_point", (1,), "int8", scale=True))
@@ -300,7 +308,7 @@ def bnb_int8() -> Format:
     def parts(out: int, inner: int, _dtype: str) -> tuple[Part, ...]:
         return (
             Part(".weight", (out, inner), "int8"),
-            Part(".SCB", (out,), "float32", scale=True),
+            Part(".SCB", (out,), "float32", scale=True, along="out"),
             Part(".weight_format", (), "uint8", counted=False),
         )
 

@@ -79,7 +79,7 @@ def _int4_awq(group_size: int, fp8_input: bool) -> Format:
         found = [
             formats.Part(".weight", (formats.ceil_div(out, 2), inner), "uint8"),
             formats.Part(".weight_scale", (out, formats.ceil_div(inner, group_size)), formats.half(dtype), scale=True),
-            formats.Part(".pre_quant_scale", (inner,), formats.half(dtype), scale=True),
+            formats.Part(".pre_quant_scale", (inner,), formats.half(dtype), scale=True, along="in"),
         ]
         if fp8_input:
             found.append(formats.Part(".weight_scale_2", (), "float32", scale=True))
@@ -95,8 +95,8 @@ def _int8_smooth() -> Format:
     def parts(out: int, inner: int, dtype: str) -> tuple[formats.Part, ...]:
         return (
             formats.Part(".weight", (out, inner), "int8"),
-            formats.Part(".weight_scale", (out,), "float32", scale=True),
-            formats.Part(".pre_quant_scale", (inner,), formats.half(dtype), scale=True),
+            formats.Part(".weight_scale", (out,), "float32", scale=True, along="out"),
+            formats.Part(".pre_quant_scale", (inner,), formats.half(dtype), scale=True, along="in"),
             formats.Part(".input_scale", (), "float32", scale=True),
         )
 

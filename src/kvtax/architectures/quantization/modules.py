@@ -17,7 +17,7 @@ MAXIMUM_ENTRIES = 100_000
 MAXIMUM_ENTRY = 512
 MAXIMUM_PATTERNS = 2_000
 MAXIMUM_STATES = 200_000
-MAXIMUM_WORK = 3_000_000
+MAXIMUM_WORK = 1_500_000
 # what stands before the layers in one spelling and not in another
 _WRAPPERS = frozenset(("model", "language_model", "backbone", "transformer", "thinker", "llm"))
 _LAYER_WORDS = frozenset(("layers", "h", "blocks", "layer"))
@@ -132,7 +132,9 @@ class ModuleList:
             self._fail(f"has more than {MAXIMUM_PATTERNS} patterns")
         try:
             pattern = kind(text)
-            self._patterns.append((pattern, text, _index_blind(text.replace("*", "_").replace("?", "0") if kind is glob else text)))
+            self._patterns.append(
+                (pattern, text, _index_blind(text.replace("*", "_").replace("?", "0") if kind is glob else text))
+            )
         except PatternError as error:
             self._fail(f"has the pattern {ascii(text)[:64]}, which {error}")
             return
@@ -183,15 +185,19 @@ class ModuleList:
         for name in (tensor.name, *others):
             module = name.removesuffix(".weight")
             head, _, last = module.rpartition(".")
-            spellings = [module, *(f"{head}.{partner}" for partner in _PARTNERS.get(last, ()))]
-            for spelling in spellings:
-                if self._find_names(spelling, tensor, layers, experts) or self._find_patterns(spelling, tensor, layers):
+            for partner in ("", *_PARTNERS.get(last, ())):
+                spelling = f"{head}.{partner}" if partner else module
+                if self._find_names(spelling, partner, tensor, layers, experts) or self._find_patterns(
+                    spelling, partner, tensor, layers
+                ):
                     return EVERYTHING
         if not layers and not experts:
             return NOTHING
         return Hits(bool(layers.issuperset(tensor.layers)), frozenset(layers), experts)
 
-    def _find_names(self, module: str, tensor: Tensor, layers: set[int], experts: dict[int, set[int]]) -> bool:
+    def _find_names(
+        self, module: str, partner: str, tensor: Tensor, layers: set[int], experts: dict[int, set[int]]
+    ) -> bool:
         segments, _ = _strip(module.split("."))
         stars = [at for at, segment in enumerate(segments) if segment == "*"]
         keys = _key(segments)
@@ -202,8 +208,11 @@ class ModuleList:
                     found = (*found, *self._anchored.get(keys[:end], ()))
                 self._count(len(found))
                 for where in found:
-                    if where.rest is not None and (end == len(keys) or not segments[end].startswith(where.rest)):
-                        continue
+                    if where.rest is not None:
+                        if end == len(keys) or not segments[end].startswith(partner or where.rest):
+                            continue
+                        if partner and where.rest != partner:
+                            continue
                     if self._meets(where, segments, start, end, stars, tensor, layers, experts):
                         return True
             if not self._floating:
@@ -246,8 +255,10 @@ class ModuleList:
             layers.add(layer)
         return False
 
-    def _find_patterns(self, module: str, tensor: Tensor, layers: set[int]) -> bool:
+    def _find_patterns(self, module: str, partner: str, tensor: Tensor, layers: set[int]) -> bool:
         for pattern, text, blind in self._patterns:
+            if partner not in text:
+                continue  # `gate.*` does not mean the up_proj that an engine has in its gate_up_proj
             names = [module]
             if not text.startswith((".*", "*")):
                 bare = ".".join(_strip(module.split("."))[0])

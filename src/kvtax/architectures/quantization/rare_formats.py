@@ -13,7 +13,7 @@ def quanto(kind: str, group_size: int = 128) -> Format:
         found = [Part(".input_scale", (1,), dtype, scale=True), Part(".output_scale", (1,), dtype, scale=True)]
         if bits == 8:
             found.append(Part(".weight._data", (out, inner), "int8" if kind == "int8" else "fp8_e4m3"))
-            found.append(Part(".weight._scale", (out, 1), dtype, scale=True))
+            found.append(Part(".weight._scale", (out, 1), dtype, scale=True, along="out"))
         else:
             groups = ceil_div(out * inner, group_size)
             found.append(Part(".weight._data", (ceil_div(group_size * bits, 8), groups), "uint8"))
@@ -43,7 +43,10 @@ def eetq() -> Format:
     """weight int8 [in, out], a float16 scale for each column."""
 
     def parts(out: int, inner: int, _dtype: str) -> tuple[Part, ...]:
-        return (Part(".weight", (inner, out), "int8"), Part(".weight_scales", (out,), "float16", scale=True))
+        return (
+            Part(".weight", (inner, out), "int8"),
+            Part(".weight_scales", (out,), "float16", scale=True, along="out"),
+        )
 
     return Format("eetq-int8", 8, 0, parts)
 
@@ -98,10 +101,10 @@ def vptq(
             found.append(Part(".outlier_centroids.weight", (1, count * length), kind))
             found.append(Part(".outlier_indices", (1, ceil_div(out, length), columns), "int16"))
         if norm:
-            found.append(Part(".weight_scale", (inner,), kind, scale=True))
-            found.append(Part(".weight_bias", (inner,), kind, scale=True))
+            found.append(Part(".weight_scale", (inner,), kind, scale=True, along="in"))
+            found.append(Part(".weight_bias", (inner,), kind, scale=True, along="in"))
         if order:
-            found.append(Part(".perm", (inner,), "int16", scale=True))
+            found.append(Part(".perm", (inner,), "int16", scale=True, along="in"))
         return tuple(found)
 
     return Format("vptq", max(1, index_bits // vector), 0, parts)
@@ -171,7 +174,7 @@ def torchao_int8(group_size: int = 0) -> Format:
     def parts(out: int, inner: int, dtype: str) -> tuple[Part, ...]:
         found = (Part(".weight_qdata", (out, inner), "int8"),)
         if not group_size:
-            return (*found, Part(".weight_scale", (out, 1), dtype, scale=True))
+            return (*found, Part(".weight_scale", (out, 1), dtype, scale=True, along="out"))
         shape = (out, ceil_div(inner, group_size))
         return (
             *found,
@@ -187,6 +190,7 @@ def torchao_fp8(rows: bool) -> Format:
 
     def parts(out: int, inner: int, _dtype: str) -> tuple[Part, ...]:
         shape = (out, 1) if rows else (1, 1)
-        return (Part(".weight_qdata", (out, inner), "fp8_e4m3"), Part(".weight_scale", shape, "float32", scale=True))
+        scale = Part(".weight_scale", shape, "float32", scale=True, along="out")
+        return (Part(".weight_qdata", (out, inner), "fp8_e4m3"), scale)
 
     return Format("fp8-channel" if rows else "fp8", 8, 0, parts)

@@ -48,10 +48,12 @@ def read_quantization(config: Config, extra: Mapping[str, Any] | None = None) ->
         found = open_section(extra, "hf_quant_config.json: ", "modelopt", hidden_size(config))
     section = found
     section.kv_cache_dtype = _kv_cache_dtype(section, extra)
-    if section.config.values.get("expert_dtype") is None and config.values.get("expert_dtype") is not None:
+    for level in (config.values, config.values.get("text_config")):
         # DeepSeek V4 says beside its quantization_config that experts are in another format
-        section.config = section.config.retyped(expert_dtype=config.values["expert_dtype"])
-        section.values = section.config.values
+        beside = level.get("expert_dtype") if isinstance(level, Mapping) else None
+        if beside is not None and section.values.get("expert_dtype") is None:
+            section.config = section.config.retyped(expert_dtype=beside)
+            section.values = section.config.values
     reader = _READERS.get(section.method)
     if reader is None:
         raise UnsupportedArchitectureError(

@@ -8,13 +8,15 @@ from typing import NamedTuple
 from kvtax.architectures.quantization.formats import Format
 from kvtax.architectures.quantization.modules import Hits, ModuleList
 from kvtax.architectures.quantization.stored import StoredTensor, plain
-from kvtax.architectures.tensors import Tensor
+from kvtax.architectures.tensors import COLUMN, GROUPS, HEADS, REPLICATED, ROW, VOCAB, Tensor
 from kvtax.errors import ConfigError
 
 MAXIMUM_RULES = 256
 TOWERS = frozenset(("vision", "audio"))
 # what recipes leave in 16 bit unless a list says otherwise
 USUAL = frozenset(("lm_head", "embedding", "router", "norms")) | TOWERS
+# a scale for each row is whole on every rank of a weight whose columns are split, and the other way round
+_WHOLE = {"out": (ROW,), "in": (COLUMN, HEADS, VOCAB, GROUPS)}
 
 
 class Rule(NamedTuple):
@@ -106,17 +108,17 @@ class Scheme:
         if all(chosen is None for chosen, _ in parts):
             return (plain(tensor, dtype),)
         for chosen, group in parts:
-            whole = tensor._replace(layers=group.layers)
+            experts = count if group.per_layer == stack.per_layer else group.per_layer
+            whole = tensor._replace(layers=group.layers, shape=(experts, *tensor.shape[1:]))
             if chosen is None:
-                left = whole if group.per_layer == count else whole._replace(shape=(group.per_layer, *tensor.shape[1:]))
-                found.append(plain(left, dtype))
+                found.append(plain(whole, dtype))
             elif chosen.stacked:
                 base = tensor.name.removesuffix(".weight")
                 for part in chosen.parts(out, inner, tensor.dtype or dtype):
                     source = whole if part.counted else whole._replace(parameter=False)
                     found.append(
                         StoredTensor(
-                            base + part.suffix, (count, *part.shape), part.dtype, whole.copies, source, part.scale
+                            base + part.suffix, (experts, *part.shape), part.dtype, whole.copies, source, part.scale
                         )
                     )
             else:
@@ -220,4 +222,6 @@ def _pack(tensor: Tensor, chosen: Format, out: int, inner: int, dtype: str) -> I
     base = tensor.name.removesuffix(".weight")
     for part in chosen.parts(out, inner, tensor.dtype or dtype):
         source = tensor if part.counted else tensor._replace(parameter=False)
+        if tensor.shard in _WHOLE.get(part.along, ()):
+            source = source._replace(shard=REPLICATED, heads=(0, 0))
         yield StoredTensor(base + part.suffix, part.shape, part.dtype, tensor.copies, source, part.scale)

@@ -1,0 +1,46 @@
+"""Write a page in the format that was asked for: what inspect, models and gpus share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kvtax.cli.outlet import Look
+from kvtax.views.page import Grid, Page
+
+PAGE_FORMATS = ("table", "plain", "json", "markdown", "csv")
+
+
+def drawn(
+    look: Look,
+    page: Callable[[], Page],
+    document: Callable[[], dict[str, Any]],
+    csv_grid: Callable[[], Grid] | None = None,
+) -> str:
+    """The text of an answer.
+
+    Args:
+        look: format, width and colours.
+        page: makes the page, for people.
+        document: makes the JSON document.
+        csv_grid: makes the one table that CSV has; None: every value of the page in a row of its own.
+    """
+    if look.format == "json":
+        from kvtax.views.json_text import json_text
+
+        return json_text(document())
+    if look.format == "csv":
+        from kvtax.views.page_csv import grid_csv, page_csv
+
+        return page_csv(page()) if csv_grid is None else grid_csv(csv_grid())
+    if look.format == "markdown":
+        from kvtax.views.page_markdown import page_markdown
+
+        return page_markdown(page())
+    if look.format == "plain":
+        from kvtax.views.page_plain import page_plain
+
+        return page_plain(page())
+    from kvtax.views.page_text import Style, page_text
+
+    return page_text(page(), Style(look.width, look.colour, look.unicode))

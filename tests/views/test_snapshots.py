@@ -1,0 +1,84 @@
+"""What people see, kept as text: exit code, stdout and stderr at fixed widths, without colour.
+
+KVTAX_UPDATE_SNAPSHOTS=1 python -m pytest tests/views/test_snapshots.py        writes them anew
+"""
+
+import os
+import pathlib
+
+import pytest
+from runner import run_here
+
+FOLDER = pathlib.Path(__file__).parent.parent / "snapshots"
+CASES = {
+    "fits": ("budget", "-m", "llama-3-8b", "-g", "a100-80", "--context", "8192"),
+    "over-budget": ("budget", "-m", "llama-3-8b", "-g", "a100-80", "--context", "8192", "-n", "64"),
+    "out-of-memory": ("budget", "-m", "deepseek-v3", "-g", "h200", "--context", "8192"),
+    "kv-too-small": (
+        "budget",
+        "-m",
+        "llama-3-8b",
+        "-g",
+        "l4",
+        "--context",
+        "8192",
+        "--kv-cache-memory-bytes",
+        "512MiB",
+    ),
+    "refused": ("budget", "-m", "llama-3-8b", "-g", "t4", "--dtype", "bfloat16"),
+    "no-engine-rule": ("budget", "-m", "llama-3-8b", "-g", "m3-max", "--context", "8192"),
+    "windows-and-experts": ("budget", "-m", "gpt-oss-20b", "-g", "h100-sxm", "--context", "32768", "--tp", "2"),
+    "state": ("budget", "-m", "falcon-mamba-7b", "-g", "l4"),
+    "common-cards": ("budget", "-m", "qwen3-32b", "--context", "32k"),
+    "cards-with-an-error": (
+        "budget",
+        "-m",
+        "llama-3-8b",
+        "-g",
+        "l4",
+        "-g",
+        "no-such-card",
+        "-g",
+        "rtx-3080-laptop-16gb",
+    ),
+    "help": ("--help",),
+    "budget-help": ("budget", "--help"),
+    "unknown-model": ("budget", "-m", "lama-3-8b", "-g", "l4"),
+}
+FIXED = {
+    "plain": ("budget", "-m", "llama-3-8b", "-g", "a100-80", "--context", "8192", "-n", "64", "--format", "plain"),
+    "markdown": (
+        "budget",
+        "-m",
+        "llama-3-8b",
+        "-g",
+        "a100-80",
+        "--context",
+        "8192",
+        "-n",
+        "64",
+        "--format",
+        "markdown",
+    ),
+    "markdown-cards": ("budget", "-m", "llama-3-8b", "-g", "l4", "-g", "h100-sxm", "--format", "markdown"),
+    "csv": ("budget", "-m", "llama-3-8b", "-g", "l4", "-g", "h100-sxm", "--format", "csv"),
+    "explain": ("budget", "-m", "llama-3-8b", "-g", "l4", "--context", "8192", "--format", "plain", "--explain"),
+    "html": ("budget", "-m", "llama-3-8b", "-g", "l4", "--context", "8192", "--format", "html"),
+}
+ALL = [(f"{name}-{width}", words, width) for name, words in CASES.items() for width in (80, 120)]
+ALL += [(name, words, 100) for name, words in FIXED.items()]
+
+
+@pytest.mark.parametrize(("name", "words", "width"), ALL, ids=[name for name, _, _ in ALL])
+def test_snapshot(capsys, monkeypatch, tmp_path, name, words, width):
+    monkeypatch.chdir(tmp_path)
+    ran = run_here(capsys, monkeypatch, *words, env={"COLUMNS": str(width), "NO_COLOR": "1"})
+    text = f"$ kvtax {' '.join(words)}\nexit {ran.code}\n--- stdout\n{ran.out}--- stderr\n{ran.err}"
+    path = FOLDER / f"{name}.txt"
+    if os.environ.get("KVTAX_UPDATE_SNAPSHOTS"):
+        path.write_text(text, encoding="utf-8", newline="\n")
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_no_snapshot_is_left_over():
+    assert {path.stem for path in FOLDER.glob("*.txt")} >= {name for name, _, _ in ALL}
