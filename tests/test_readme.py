@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import readme
 
+import readme
 from kvtax.cli import COMMANDS
 from kvtax.cli.exits import Exit
 

@@ -273,7 +273,7 @@ class Budget:
         plan, stage = self.prepared.plan, self._stage
         return (
             *terms.weight_terms(plan, stage),
-            *terms.memory_terms(plan, stage, self.memory, self.max_num_seqs, self.max_num_batched_tokens),
+            *terms.memory_terms(plan, self.memory, self.max_num_seqs, self.max_num_batched_tokens),
             *terms.kv_terms(plan, stage, self.max_model_len),
         )
 

@@ -158,7 +158,7 @@ def format_tokens(value: int) -> str:
 def format_parameters(value: int) -> str:
     """A number of parameters: 8.03B, 684B, 135M."""
     for name, factor in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
-        if value >= factor:
+        if value >= factor * 0.9995:
             number = value / factor
             return f"{number:.3g}{name}" if number < 100 else f"{number:.0f}{name}"
     return str(value)

@@ -7,6 +7,7 @@ import sys
 
 import jsonschema
 import pytest
+
 from runner import CLEAN, run, run_here
 
 SCHEMAS = os.path.join(os.path.dirname(__import__("kvtax").__file__), "views", "schemas")

@@ -1,7 +1,8 @@
 """The plain reader of command lines and typer's agree on every line that the plain one takes."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kvtax.cli import COMMANDS, load_command
 from kvtax.cli.app import make_click_command
 from kvtax.cli.options import FLAG, MANY, Command
@@ -40,6 +41,7 @@ def read_with_typer(command: Command, words: list[str]) -> dict:
 
 
 @given(st.data())
+@settings(deadline=None)
 def test_both_readers_give_the_same_values(data):
     command = load_command(data.draw(st.sampled_from(sorted(COMMANDS))))
     words = data.draw(words_of(command))

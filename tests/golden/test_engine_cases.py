@@ -108,3 +108,14 @@ def test_formula_of_real_servers_holds_in_the_planner(row: dict[str, Any]) -> No
     """The server's own numbers agree with each other: blocks over blocks per request is the printed concurrency."""
     per_request = row["num_gpu_blocks"] / row["kv_cache_max_concurrency"]
     assert abs(per_request - round(per_request)) < 1e-6
+
+
+def test_whisper_reserves_the_encoder() -> None:
+    """Cross-attention is sized by max_num_batched_tokens, not by the 1500 frames: 512 blocks a request (engine run, 20 GiB)."""
+    config = json.loads((DATA / "configs" / "whisper-large-v3.json").read_text())
+    deployment = make_deployment({"model": config, "kv_cache_memory_bytes": "20GiB", "max_num_batched_tokens": 8192})
+    card = find_gpu("h100-sxm")
+    found = VllmPlan(Question(deployment, read_architecture(config, class_defaults), card, card.total_bytes, "catalogue"))
+    _, pool, _ = found.memory_and_pool(448)
+    assert round(pool.max_concurrency, 2) == 15.17
+    assert pool.capacity_tokens == 6796

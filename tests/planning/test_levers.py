@@ -1,7 +1,8 @@
 """Each change that is offered really gives what it says."""
 
-import kvtax
 import pytest
+
+import kvtax
 from kvtax.planning.levers import COMMON_CARDS, levers
 from kvtax.sources.gpus import find_gpu
 

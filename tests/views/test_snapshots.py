@@ -7,6 +7,7 @@ import os
 import pathlib
 
 import pytest
+
 from runner import run_here
 
 FOLDER = pathlib.Path(__file__).parent.parent / "snapshots"

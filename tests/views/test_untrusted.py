@@ -7,10 +7,11 @@ import json
 import re
 from html.parser import HTMLParser
 
-import kvtax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import kvtax
 from kvtax.budgets import Budget
 from kvtax.errors import InputError
 from kvtax.planning.levers import levers
@@ -47,7 +48,7 @@ def rendered(text: str) -> dict[str, str]:
     title, rows = cards.cards_title(answers), cards.card_rows(answers)
     return {
         "table": table.table_text(shown, width=80, colour=False),
-        "cards": table.cards_text(title, rows, width=100, colour=False),
+        "cards": table.cards_text(title, cards.cards_legend(answers), rows, width=100, colour=False),
         "plain": plain.plain_text(shown) + plain.plain_cards(title, rows),
         "markdown": markdown.markdown_text(shown),
         "markdown cards": markdown.markdown_cards(title, rows),

@@ -4,8 +4,9 @@ import csv
 import io
 import re
 
-import kvtax
 import pytest
+
+import kvtax
 from kvtax.planning.levers import levers
 from kvtax.views import csv_form
 from kvtax.views.explain import explain

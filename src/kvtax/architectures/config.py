@@ -20,12 +20,11 @@ _LIMITS = {
     "max_position_embeddings": MAXIMUM_POSITIONS,
     "sliding_window": MAXIMUM_POSITIONS,
 }
-_MISSING: Any = object()
 
 
 def describe(value: object) -> str:
     """A value from a file, short enough and safe to print: strings quoted with escapes, 64 characters at most."""
-    text = ascii(value) if isinstance(value, str) else ascii(value)
+    text = ascii(value)
     return text if len(text) <= 64 else text[:61] + "..."
 
 

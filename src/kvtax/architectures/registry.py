@@ -12,6 +12,7 @@ from kvtax.architectures.quantization import read_quantization
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
 
 # file in kvtax.architectures.families -> the model types that its `build` understands
+# fmt: off
 FAMILIES: dict[str, tuple[str, ...]] = {
     "llama": ("llama",),
     "qwen": ("qwen", "qwen2", "qwen3", "mimo"),
@@ -20,7 +21,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "granite", "granite_swa", "hyperclovax", "exaone", "exaone4", "smollm3", "seed_oss", "apertus", "arcee", "helium",
         "ernie4_5", "hunyuan_v1_dense", "nemotron", "cwm", "jais2", "iquestcoder", "diffllama", "nanochat", "bitnet", "doge",
         "baichuan", "minicpm", "orion", "xverse",
-    ),  # fmt: skip
+    ),
     "gemma": ("gemma", "gemma2", "gemma3_text", "vaultgemma"),
     "glm": ("glm", "glm4", "chatglm"),
     "internlm": ("internlm", "internlm2", "internlm3"),
@@ -41,7 +42,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe",
         "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "qwen2_5_omni_text",
         "qwen3_omni_moe_text",
-    ),  # fmt: skip
+    ),
     "gemma3_vl": ("gemma3", "paligemma", "shieldgemma2"),
     "mistral3": ("mistral3",),
     "voxtral": ("voxtral",),
@@ -109,8 +110,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "inkling": ("inkling_text",),
     "inkling2": ("inkling2_text",),
     "inkling_mm": ("inkling_mm_model", "inkling2"),
+    "apertus1p5": ("apertus1p5", "apertus1p5_text"),
     "mistral_large4": ("mistral_large4", "mistral_large4_text"),
 }
+# fmt: on
 _FAMILY_OF = {model_type: family for family, types in FAMILIES.items() for model_type in types}
 
 

@@ -58,6 +58,8 @@ def run(values: Mapping[str, Any]) -> int:
         outlet.write(text)
     if not values.get("quiet"):
         _talk(answers, look)
+        if common and values.get("tensor_parallel_size") is None and not any(_fits(answer) for _, answer in answers):
+            say("hint: no card is enough alone: split the model with --tp 2, 4 or 8")
     return _exit_code(answers, common=common, strict=bool(values.get("strict")), quiet=bool(values.get("quiet")))
 
 
@@ -199,7 +201,9 @@ def _several(answers: Sequence[Answer], look: Look, explained: bool) -> str:
         return plain_cards(title, rows)
     from kvtax.views.table import cards_text
 
-    return cards_text(title, rows, width=look.width, colour=look.colour, unicode=look.unicode)
+    return cards_text(
+        title, cards.cards_legend(answers), rows, width=look.width, colour=look.colour, unicode=look.unicode
+    )
 
 
 def _talk(answers: Sequence[Answer], look: Look) -> None:
@@ -217,6 +221,10 @@ def _talk(answers: Sequence[Answer], look: Look) -> None:
                 if notice not in said:
                     said.add(notice)
                     say(f"note: {notice.message} [{notice.code}]")
+
+
+def _fits(answer: Budget | KvtaxError) -> bool:
+    return not isinstance(answer, KvtaxError) and answer.fits
 
 
 def _exit_code(answers: Sequence[Answer], *, common: bool, strict: bool, quiet: bool) -> int:

@@ -10,7 +10,6 @@ from kvtax.cli.options import (
     CATALOGUE,
     ENGINE_OPTIONS,
     FLAG,
-    FORMAT_OPTIONS,
     LOAD_OPTIONS,
     MODEL,
     Argument,
@@ -18,7 +17,7 @@ from kvtax.cli.options import (
     Option,
 )
 from kvtax.cli.outlet import choose_look, open_outlet
-from kvtax.cli.pages import PAGE_FORMATS, drawn
+from kvtax.cli.pages import PAGE_FORMATS, PAGE_OPTIONS, drawn
 from kvtax.cli.words import read_catalogue, read_stdin_model, size_notices
 
 if TYPE_CHECKING:
@@ -46,11 +45,6 @@ def run(values: Mapping[str, Any]) -> int:
         context = values.get("max_model_len")
         tokens = None if context is None else parse_tokens(context, "--context")
         anatomy = dissect(model.architecture, values.get("kv_cache_dtype"), tokens)
-        if values.get("tensors") and look.format == "csv":
-            from kvtax.views.inspect_weights import tensors_block
-
-            outlet.write(drawn(look, _unused, _unused, lambda: tensors_block(anatomy)))
-            return Exit.OK
 
         def page() -> Any:
             from kvtax.views.inspect_page import inspect_page
@@ -62,12 +56,13 @@ def run(values: Mapping[str, Any]) -> int:
 
             return inspect_to_dict(model, anatomy, notices)
 
-        outlet.write(drawn(look, page, document))
+        table = None
+        if values.get("tensors") and look.format == "csv":
+            from kvtax.views.inspect_weights import tensors_block
+
+            table = tensors_block(anatomy)
+        outlet.write(drawn(look, page, document, table))
     return Exit.OK
-
-
-def _unused() -> Any:
-    raise AssertionError("this format has a table of its own")
 
 
 def _find(values: Mapping[str, Any], models: tuple[ModelEntry, ...]) -> tuple[Model, tuple[Notice, ...]]:
@@ -111,13 +106,13 @@ COMMAND = Command(
             "Alias, hub id, path of a config.json or of a model directory, or - for a config on stdin.",
         ),
     ),
-    (MODEL._replace(help="The same as MODEL."), TENSORS, _LENGTH, _KV_DTYPE, CATALOGUE, *FORMAT_OPTIONS),
+    (MODEL._replace(help="The same as MODEL."), TENSORS, _LENGTH, _KV_DTYPE, CATALOGUE, *PAGE_OPTIONS),
     (
         ("where the parameters and the KV of a model are", "kvtax inspect gemma-3-27b"),
         ("a config of your own, tensor by tensor", "kvtax inspect ./my-model/config.json --tensors"),
         (
             "bytes for a program, at 32k tokens with KV in fp8",
-            "kvtax inspect deepseek-v3.2 --context 32k --kv-cache-dtype fp8 --json",
+            "kvtax inspect qwen3-32b --context 32k --kv-cache-dtype fp8 --json",
         ),
     ),
     run,

@@ -41,11 +41,12 @@ def card_rows(answers: Sequence[Answer]) -> list[CardRow]:
 
 def _row(budget: Budget, said: set[Notice]) -> CardRow:
     total = budget.memory.total_bytes
+    needed, room = _needed(budget)
     cells = (
         format_gib(total, 1),
         format_gib(budget.weights_bytes, 1),
         format_gib(budget.kv_pool_bytes, 1),
-        f"{format_count(-(-_needed(budget) * 100 // total))} %" if total else "",
+        f"{format_count(-(-needed * 100 // room))} %" if room > 0 else "",
         format_count(budget.capacity_tokens),
         format_requests(budget.max_concurrency),
     )
@@ -66,11 +67,13 @@ def _row(budget: Budget, said: set[Notice]) -> CardRow:
     )
 
 
-def _needed(budget: Budget) -> int:
-    """What is taken with the requests asked for (one, where none is) and no spare pool [bytes]."""
+def _needed(budget: Budget) -> tuple[int, int]:
+    """What the requests asked for (one, where none is) take with all else, and of what: the limit of an engine that has one [bytes]."""
     if not budget.prepared.engine_known:
-        return budget.weights_bytes + budget.kv_demand_bytes
-    return budget.memory.total_bytes - budget.unallocated_bytes - budget.kv_pool_bytes + budget.kv_demand_bytes
+        return budget.weights_bytes + budget.kv_demand_bytes, budget.free_bytes
+    fixed = budget.deployment.kv_cache_memory_bytes is not None
+    room = budget.memory.total_bytes - budget.unallocated_bytes if fixed else budget.memory.limit_bytes
+    return room - budget.kv_pool_bytes + budget.kv_demand_bytes, room
 
 
 def _failed(name: str, error: KvtaxError) -> CardRow:
@@ -97,7 +100,7 @@ def cards_legend(answers: Sequence[Answer]) -> str:
     budgets = [answer for _, answer in answers if not isinstance(answer, KvtaxError)]
     asked = budgets[0].concurrency if budgets else None
     for_what = f"{asked:,} requests" if asked is not None and asked > 1 else "one request"
-    return f"weights and KV pool of one card in GiB; needed: share of the card that {for_what} would take"
+    return f"GiB of one card; needed: share of what the engine may use, for {for_what}"
 
 
 def cards_to_dict(answers: Sequence[Answer]) -> dict[str, Any]:

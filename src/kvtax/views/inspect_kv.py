@@ -63,6 +63,7 @@ def _size(size: int | float, unit: Unit, tone: str = "") -> Cell:
 
 
 def layers_block(anatomy: Anatomy) -> Grid:
+    """Layers by kind of cache, and what each kind holds."""
     sizes = [
         (each.early_bytes_per_token, each.bytes_per_token, each.request_bytes, each.source_bytes)
         for each in anatomy.groups
@@ -94,6 +95,7 @@ def _layer_detail(group: LayerGroup) -> str:
 
 
 def growth_block(anatomy: Anatomy) -> Iterator[Grid | Plot]:
+    """A curve and a table of what one request holds at each length; nothing where that does not grow."""
     lengths = anatomy.lengths
     if len(lengths) < 2 or lengths[0].bytes == lengths[-1].bytes:
         return
@@ -135,6 +137,7 @@ def _plot(anatomy: Anatomy) -> Plot:
 
 
 def formats_block(anatomy: Anatomy) -> Grid:
+    """The same request in other KV dtypes."""
     sizes = [(each.early_bytes_per_token, each.bytes_per_token, each.request_bytes, 0) for each in anatomy.formats]
     shared = _Sizes(anatomy, sizes)
     usual = anatomy.formats[0].request_bytes or 1
@@ -151,6 +154,7 @@ def formats_block(anatomy: Anatomy) -> Grid:
 
 
 def ranks_block(anatomy: Anatomy) -> Grid:
+    """What each rank of tensor parallelism holds."""
     sizes = [
         (rank.bytes_per_token, rank.bytes_per_token, rank.request_bytes, rank.source_bytes) for rank in anatomy.ranks
     ]

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kvtax.sources.resolve import Model
 
 
-
 def inspect_page(model: Model, anatomy: Anatomy, notices: Sequence[Notice] = (), *, tensors: bool = False) -> Page:
     """Everything about a model.
 
@@ -166,5 +165,3 @@ def _default_text(value: Any) -> str:
         return json.dumps(value)[:200]
     except (TypeError, ValueError):
         return str(value)[:200]
-
-

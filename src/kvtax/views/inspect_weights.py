@@ -18,6 +18,7 @@ _SEEN = 5 * 2**20
 
 
 def weights_block(anatomy: Anatomy) -> Grid:
+    """Parameters and bytes by component, with shares."""
     architecture = anatomy.architecture
     total = architecture.weight_bytes()
     columns = (
@@ -84,6 +85,7 @@ def _weight_remarks(anatomy: Anatomy) -> Iterator[str]:
 
 
 def tensors_block(anatomy: Anatomy) -> Grid:
+    """Every group of tensors as the files store it."""
     columns = (
         Column("Tensors", "name", fold=True),
         Column("shape", "shape", right=True),
@@ -110,5 +112,3 @@ def tensors_block(anatomy: Anatomy) -> Grid:
             )
         )
     return Grid("tensors", "Tensors", columns, tuple(rows), ("A * stands for the number of a layer or of an expert.",))
-
-

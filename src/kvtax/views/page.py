@@ -31,6 +31,7 @@ class Column(NamedTuple):
         fold: long text goes on in the next line; other columns are as wide as they need to be.
         bar: the value of a cell is a share from 0 to 1, drawn as a bar where there is room.
         from_width: a narrower line leaves the column out [characters].
+        least: no narrower than this, so that tables below each other line up [characters].
     """
 
     title: str
@@ -39,6 +40,7 @@ class Column(NamedTuple):
     fold: bool = False
     bar: bool = False
     from_width: int = 0
+    least: int = 0
 
 
 class Row(NamedTuple):

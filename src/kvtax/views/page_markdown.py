@@ -10,11 +10,13 @@ from kvtax.views.safe import markdown
 
 def page_markdown(page: Page) -> str:
     """Facts as a list, each grid as a table, notices as a list."""
-    return "\n".join(_lines(page)) + "\n"
+    text = "\n".join(_lines(page)).lstrip("\n")
+    return f"{text}\n" if text else ""
 
 
 def _lines(page: Page) -> Iterator[str]:
-    yield f"### {markdown(page.title)}"
+    if page.title:
+        yield f"### {markdown(page.title)}"
     for block in page.blocks:
         if isinstance(block, Facts):
             yield ""

@@ -123,7 +123,7 @@ def _safe_cell(cell: Cell) -> Cell:
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> list[int]:
     """As wide as each column needs; columns that may fold give way, and bars take what is left."""
     widths = [
-        0 if column.bar else max([len(column.title), *(len(cells[number].text) for cells in rows)])
+        0 if column.bar else max([len(column.title), column.least, *(len(cells[number].text) for cells in rows)])
         for number, column in enumerate(columns)
     ]
     bars = [number for number, column in enumerate(columns) if column.bar]
@@ -143,7 +143,11 @@ def _row(
     row: Row, cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int], style: Style
 ) -> Iterable[str]:
     folded = [
-        _bar(cell, width, style) if column.bar else fold(cell.text, width) if column.fold else [cell.text]
+        _bar(cell, width, style)
+        if column.bar
+        else fold(cell.text, width, "  " if column is columns[0] else "")
+        if column.fold
+        else [cell.text]
         for cell, column, width in zip(cells, columns, widths, strict=True)
     ]
     for number in range(max(map(len, folded))):

@@ -189,7 +189,7 @@ def _figures(budget: Budget) -> list[Figure]:
         )
     live, whole = budget.live_bytes_per_request, budget.kv_bytes_per_request
     remark = (
-        f"{format_bytes(whole)} in blocks of {budget.pool.block_size}"
+        f"{format_bytes(whole)} in {_many(budget.pool.blocks_per_request, 'block')}"
         if whole != live and budget.prepared.engine_known
         else ""
     )
@@ -275,6 +275,8 @@ def sentence(budget: Budget) -> str:
     if budget.verdict == "kv_too_small":
         if budget.kv_pool_bytes <= 0:
             return f"Weights and what the engine needs besides take {format_bytes(-budget.kv_pool_bytes)} more than its limit: nothing is left for KV."
+        if budget.max_concurrency >= 1:
+            return f"The pool of {format_bytes(budget.kv_pool_bytes)} is short of one request of {context}: the engine reserves a block of it."
         left = "The pool of" if budget.prepared.engine_known else "What is left,"
         comma = "" if budget.prepared.engine_known else ","
         return (

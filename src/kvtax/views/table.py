@@ -174,11 +174,14 @@ def _hanging() -> Table:
 # ---- several cards ----
 
 
-def cards_text(title: str, rows: Sequence[CardRow], *, width: int, colour: bool, unicode: bool = True) -> str:
+def cards_text(
+    title: str, legend: str, rows: Sequence[CardRow], *, width: int, colour: bool, unicode: bool = True
+) -> str:
     """One line for each card.
 
     Args:
         title: what is sized.
+        legend: what the columns mean.
         rows: one per card.
         width: of a line [characters].
         colour: whether ANSI colours are used.
@@ -186,6 +189,7 @@ def cards_text(title: str, rows: Sequence[CardRow], *, width: int, colour: bool,
     """
     console, out = _console(width, colour)
     _print(console, title, "bold")
+    _print(console, legend, "dim")
     console.print()
     table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("card", overflow="fold")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
-from kvtax.architectures.decoder import Shape, assemble, attention_caches, experts
 from kvtax.architectures.config import Config
+from kvtax.architectures.decoder import Shape, assemble, attention_caches, experts
 from kvtax.architectures.mixture import LAYER, block, routed, shared_mlp
 from kvtax.architectures.windows import every_nth
 

@@ -49,9 +49,9 @@ def resolve_kv_cache_dtype(deployment: Deployment, architecture: Architecture, d
     """The format of keys and values, and where it comes from."""
     asked = deployment.kv_cache_dtype
     sparse = any(isinstance(cache, MultiHeadLatent) and cache.index_bytes for cache in architecture.caches)
-    if any(isinstance(cache, CompressedLatent) for cache in architecture.caches):
-        if asked in (None, "auto", "fp8", "fp8_e4m3", "fp8_ds_mla"):
-            return "fp8_ds_mla", "the engine's only layout for compressed caches"
+    compressed = any(isinstance(cache, CompressedLatent) for cache in architecture.caches)
+    if compressed and asked in (None, "auto", "fp8", "fp8_e4m3", "fp8_ds_mla"):
+        return "fp8_ds_mla", "the engine's only layout for compressed caches"
     if asked is None or asked == "auto":
         declared = getattr(architecture.quantization, "kv_cache_dtype", None)
         if declared and not sparse:

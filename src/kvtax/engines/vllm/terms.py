@@ -52,7 +52,7 @@ def weight_terms(plan: VllmPlan, stage: Stage) -> list[Term]:
     return found
 
 
-def memory_terms(plan: VllmPlan, stage: Stage, taken: Memory, seqs: int, tokens: int) -> list[Term]:
+def memory_terms(plan: VllmPlan, taken: Memory, seqs: int, tokens: int) -> list[Term]:
     """The limit, what is subtracted from it, and the pool that is left."""
     question, settings, architecture = plan.question, plan.settings, plan.question.architecture
     utilization = settings["gpu_memory_utilization"]
