@@ -9,7 +9,7 @@ from kvtax.architectures.cache import Recurrent
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Question
 from kvtax.engines.vllm.blocks import state_bytes
-from kvtax.engines.vllm.checks import VENDORS
+from kvtax.engines.vllm.memory import KNOWN_VENDORS
 from kvtax.engines.vllm.plan import VllmPlan
 from kvtax.errors import InputError, NotKnownError, UnknownNameError
 from kvtax.hardware.gpu import Gpu
@@ -51,7 +51,7 @@ class Prepared:
         self.notices += self.plan.notices
         self.ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size * deployment.data_parallel_size
         self.gpu_count = self.ranks if deployment.gpu_count is None else deployment.gpu_count
-        self.engine_known = self.gpu.vendor in VENDORS or self.gpu.vendor == "user"
+        self.engine_known = self.gpu.vendor in KNOWN_VENDORS
         self._say_cards()
         self._demand: dict[int, int] = {}
 

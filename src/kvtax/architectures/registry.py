@@ -110,6 +110,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "inkling": ("inkling_text",),
     "inkling2": ("inkling2_text",),
     "inkling_mm": ("inkling_mm_model", "inkling2"),
+    "llava_kin": ("vipllava", "video_llava", "deepseek_vl", "cohere2_vision", "lighton_ocr"),
+    "cohere_compass": ("cohere_compass", "cohere_compass_text"),
+    "minicpm_v": ("minicpmv4_6", "minicpmv4_7"),
+    "hunyuan_vl": ("hunyuan_vl", "hunyuan_vl_text", "hy_v4_vl", "hy_v4_vl_text"),
+    "qwen4_exp_vl": ("qwen4_exp",),
     "apertus1p5": ("apertus1p5", "apertus1p5_text"),
     "mistral_large4": ("mistral_large4", "mistral_large4_text"),
 }

@@ -21,7 +21,7 @@ from kvtax.cli.options import (
 )
 from kvtax.cli.outlet import Look, choose_look, open_outlet
 from kvtax.cli.words import read_catalogue, read_stdin_model, size_notices
-from kvtax.errors import KvtaxError, UnsupportedArchitectureError
+from kvtax.errors import KvtaxError
 
 if TYPE_CHECKING:
     from kvtax.budgets import Budget
@@ -50,7 +50,7 @@ def run(values: Mapping[str, Any]) -> int:
         notices = _prepare_model(fields, values)
         cards, common = _cards(values)
         answers = [_answer(card, fields, notices, models, gpus) for card in cards]
-        _raise_shared(answers, fields.get("model", ""))
+        _raise_shared(answers)
         if len(answers) == 1:
             text = _one(answers[0][1], look, bool(values.get("explain")), models, gpus)
         else:
@@ -106,23 +106,12 @@ def _answer(
     return card or "", found
 
 
-def _raise_shared(answers: Sequence[Answer], model: Any) -> None:
+def _raise_shared(answers: Sequence[Answer]) -> None:
     """Raise what went wrong for every card alike: then it is not about a card."""
     errors = [answer for _, answer in answers if isinstance(answer, KvtaxError)]
     if len(errors) < len(answers) or len({(error.code, str(error)) for error in errors}) > 1:
         return
-    error = errors[0]
-    if isinstance(error, UnsupportedArchitectureError):
-        from kvtax.planning.weights_only import published_weights_bytes
-        from kvtax.units import format_bytes
-
-        size = published_weights_bytes(model)
-        if size is not None:
-            known = (
-                f"only its weights are known: {format_bytes(size)} in 16 bit, from the published number of parameters"
-            )
-            error.hint = f"{error.hint}; {known}" if error.hint else known
-    raise error
+    raise errors[0]
 
 
 def _one(

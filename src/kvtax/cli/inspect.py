@@ -45,6 +45,7 @@ def run(values: Mapping[str, Any]) -> int:
         context = values.get("max_model_len")
         tokens = None if context is None else parse_tokens(context, "--context")
         anatomy = dissect(model.architecture, values.get("kv_cache_dtype"), tokens)
+        notices = (*notices, *_about_length(model, tokens))
 
         def page() -> Any:
             from kvtax.views.inspect_page import inspect_page
@@ -63,6 +64,15 @@ def run(values: Mapping[str, Any]) -> int:
             table = tensors_block(anatomy)
         outlet.write(drawn(look, page, document, table))
     return Exit.OK
+
+
+def _about_length(model: Model, tokens: int | None) -> tuple[Notice, ...]:
+    from kvtax.terms import Notice
+
+    limit = model.architecture.max_position_embeddings
+    if tokens is None or limit is None or tokens <= limit:
+        return ()
+    return (Notice("context-above-limit", f"{tokens:,} tokens are above the {limit:,} of the config"),)
 
 
 def _find(values: Mapping[str, Any], models: tuple[ModelEntry, ...]) -> tuple[Model, tuple[Notice, ...]]:

@@ -24,7 +24,8 @@ def run(values: Mapping[str, Any]) -> int:
     Returns:
         The exit code: 0, also where nothing is found.
     """
-    words = values.get("query") or ()
+    query = " ".join(values.get("query") or ())
+    words = query.split()
     with open_outlet(values) as outlet:
         look = choose_look(values, outlet, PAGE_FORMATS)
         from kvtax.views import models_page as view
@@ -45,7 +46,6 @@ def run(values: Mapping[str, Any]) -> int:
 
         extra, _ = read_catalogue(values)
         found = summarise(find_entries(words, extra), extra)
-        query = " ".join(words)
         names = [] if found else _closest(query, extra)
         text = drawn(
             look,

@@ -30,7 +30,6 @@ TOKENS_WITHOUT_LIMIT = 131_072
 _FIRST_LENGTH = 1024
 _LATENT_DTYPES = ("bfloat16", "fp8_e4m3")
 _SPARSE_DTYPES = ("bfloat16", "fp8_ds_mla", "nvfp4_ds_mla")
-_COMPRESSED_DTYPES = ("bfloat16", "fp8_ds_mla")
 _HEAD_DTYPES = ("bfloat16", "fp8_e4m3", "int8_per_token_head", "int4_per_token_head", "nvfp4")
 
 
@@ -252,7 +251,7 @@ def _twins(dtype: str) -> tuple[str, ...]:
 
 def _usual_formats(caches: Sequence[LayerCache]) -> tuple[str, ...]:
     if any(isinstance(cache, CompressedLatent) for cache in caches):
-        return _COMPRESSED_DTYPES
+        return _LATENT_DTYPES
     latents = [cache for cache in caches if isinstance(cache, MultiHeadLatent)]
     if not latents:
         return _HEAD_DTYPES

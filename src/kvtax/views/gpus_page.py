@@ -152,7 +152,7 @@ def _remarks(gpus: Sequence[Gpu], detailed: bool, prices: bool) -> Iterator[str]
     if prices:
         yield "prices are examples of what was paid once, never a quote"
     if not detailed:
-        yield f"{len(gpus):,} cards; kvtax gpus NAME shows one with its sources, --mig the slices"
+        yield f"{len(gpus):,} entries; kvtax gpus NAME shows one with its sources, --mig its slices"
 
 
 # ---- JSON ----

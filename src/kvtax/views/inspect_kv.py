@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from kvtax.planning.anatomy import Anatomy, LayerGroup, RankShare
-from kvtax.units import Unit, common_unit, format_bytes, format_gib, format_share, format_tokens
+from kvtax.units import Unit, common_unit, format_bytes, format_share, format_tokens
+from kvtax.views.inspect_weights import weights_unit
 from kvtax.views.layer_words import KINDS, kind_words, layers_words, shape_words
 from kvtax.views.page import Cell, Column, Grid, Plot, Row, number_cell
 
@@ -159,7 +160,7 @@ def ranks_block(anatomy: Anatomy) -> Grid:
         (rank.bytes_per_token, rank.bytes_per_token, rank.request_bytes, rank.source_bytes) for rank in anatomy.ranks
     ]
     shared = _Sizes(anatomy, sizes)
-    heads = anatomy.architecture.num_attention_heads
+    heads, unit = anatomy.architecture.num_attention_heads, weights_unit(anatomy)
     rows = []
     for rank, row in zip(anatomy.ranks, sizes, strict=True):
         tone = "dim" if rank.refused else ""
@@ -168,7 +169,7 @@ def ranks_block(anatomy: Anatomy) -> Grid:
             Row(
                 (
                     Cell(f"TP {rank.tensor_parallel_size}", rank.tensor_parallel_size, tone),
-                    Cell(format_gib(rank.weights_bytes), rank.weights_bytes, tone),
+                    Cell(unit.show(rank.weights_bytes), rank.weights_bytes, tone),
                     *shared.cells(row, tone),
                     number_cell("" if copies is None else f"{copies:.2f} x", copies, tone),
                     Cell("; ".join(rank_remarks(rank, heads)), None, "bad" if rank.refused else "dim"),
@@ -177,7 +178,7 @@ def ranks_block(anatomy: Anatomy) -> Grid:
         )
     columns = (
         Column("Each rank", "tensor_parallel_size"),
-        Column("weights GiB", "weights_bytes", right=True),
+        Column(f"{unit.name} weights", "weights_bytes", right=True),
         *shared.columns,
         Column("all KV", "kv_copies", right=True),
         Column("", "remark", fold=True),
@@ -190,6 +191,7 @@ def rank_remarks(rank: RankShare, attention_heads: int) -> Iterable[str]:
     tp = rank.tensor_parallel_size
     if rank.refused:
         yield f"refused: {attention_heads} query heads do not divide"
+        return
     for heads in rank.uneven_heads:
         yield f"{heads} KV heads do not divide"
     for heads in rank.replicated_heads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvtax.planning.anatomy import Anatomy, ComponentWeights
-from kvtax.units import format_count, format_gib, format_share
+from kvtax.units import Unit, common_unit, format_count, format_share
 from kvtax.views.page import Cell, Column, Grid, Row
 
 _COMPONENTS = {
@@ -17,37 +17,43 @@ _COMPONENTS = {
 _SEEN = 5 * 2**20
 
 
+def weights_unit(anatomy: Anatomy) -> Unit:
+    """The unit that shows the weights as a whole, with two digits."""
+    return common_unit([anatomy.architecture.weight_bytes()])._replace(digits=2)
+
+
 def weights_block(anatomy: Anatomy) -> Grid:
     """Parameters and bytes by component, with shares."""
     architecture = anatomy.architecture
     total = architecture.weight_bytes()
+    unit = weights_unit(anatomy)
     columns = (
         Column("Weights", "component"),
         Column("parameters", "parameters", right=True),
-        Column("GiB", "bytes", right=True),
+        Column(unit.name, "bytes", right=True),
         Column("share", right=True),
         Column("", bar=True),
     )
-    rows = [_weight_row(part, total) for part in anatomy.components if part.loaded and part.component != "buffers"]
+    rows = [_weight_row(part, total, unit) for part in anatomy.components if part.loaded and part.component != "buffers"]
     whole = (
         Cell("as loaded", None, "strong"),
         Cell(format_count(architecture.parameters), architecture.parameters, "strong"),
-        Cell(format_gib(total), total, "strong"),
+        Cell(unit.show(total), total, "strong"),
         Cell(format_share(1.0), None, "strong"),
         Cell("", 0),
     )
     rows.append(Row(whole))
-    rows += [_beside_row(part) for part in _beside(anatomy)]
+    rows += [_beside_row(part, unit) for part in _beside(anatomy)]
     return Grid("weights", "Weights", columns, tuple(rows), tuple(_weight_remarks(anatomy)))
 
 
-def _weight_row(part: ComponentWeights, total: int) -> Row:
+def _weight_row(part: ComponentWeights, total: int, unit: Unit) -> Row:
     share = part.bytes / total if total else 0.0
     return Row(
         (
             Cell(_COMPONENTS.get(part.component, part.component), part.component),
             Cell(format_count(part.parameters), part.parameters),
-            Cell(format_gib(part.bytes), part.bytes),
+            Cell(unit.show(part.bytes), part.bytes),
             Cell(format_share(share)),
             Cell("", share),
         )
@@ -61,12 +67,12 @@ def _beside(anatomy: Anatomy) -> list[ComponentWeights]:
     ]
 
 
-def _beside_row(part: ComponentWeights) -> Row:
+def _beside_row(part: ComponentWeights, unit: Unit) -> Row:
     return Row(
         (
             Cell(_COMPONENTS[part.component], part.component, "dim"),
             Cell(format_count(part.parameters) if part.parameters else "", part.parameters, "dim"),
-            Cell(format_gib(part.bytes), part.bytes, "dim"),
+            Cell(unit.show(part.bytes), part.bytes, "dim"),
             Cell(""),
             Cell("", 0),
         )

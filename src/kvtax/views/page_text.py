@@ -16,6 +16,7 @@ _INDENT = "     "
 _LEAST_FOLD, _LEAST_BAR, _MOST_BAR = 16, 8, 36
 _MOST_CHARACTERS = 2000
 _UNLIMITED = 1_000_000
+_MARKS = "/._-"
 
 
 class Style(NamedTuple):
@@ -184,13 +185,24 @@ def bar(share: float, width: int, unicode: bool) -> str:
 
 
 def fold(text: str, width: int, indent: str = "") -> list[str]:
-    """Text in lines of at most `width` characters, broken at spaces and hyphens where it can be.
+    """Text in lines of at most `width` characters: sentences broken at spaces, names after their punctuation.
 
     >>> fold("a model-name", 8)
     ['a model-', 'name']
+    >>> fold("model.layers.weight", 14)
+    ['model.layers.', 'weight']
     """
     if len(text) <= width:
         return [text]
-    from textwrap import wrap
+    width = max(width, 8)
+    if " " in text:
+        from textwrap import wrap
 
-    return wrap(text, max(width, 8), subsequent_indent=indent) or [""]
+        return wrap(text, width, subsequent_indent=indent) or [""]
+    lines = []
+    while len(text) > width:
+        end = max(text.rfind(mark, 1, width) for mark in _MARKS) + 1
+        end = end if end > width // 3 else width
+        lines.append(text[:end])
+        text = indent + text[end:]
+    return [*lines, text]

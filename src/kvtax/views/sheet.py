@@ -146,7 +146,9 @@ def _parts(budget: Budget) -> list[Part]:
         parts.append(Part("unallocated", label, budget.unallocated_bytes))
     else:
         parts.append(Part("kv_pool", "left for KV and all else", budget.kv_pool_bytes))
-        parts.append(Part("runtime", "system", taken.total_bytes - taken.weights_bytes - budget.kv_pool_bytes))
+        other = taken.total_bytes - taken.weights_bytes - budget.kv_pool_bytes
+        if other:
+            parts.append(Part("runtime", "system", other))
     return parts
 
 
@@ -283,14 +285,15 @@ def sentence(budget: Budget) -> str:
             f"{left} {format_bytes(budget.kv_pool_bytes)}{comma} holds less than one request of {context}, "
             f"which takes {format_bytes(budget.kv_bytes_per_request)}."
         )
-    holds = format_requests(budget.max_concurrency)
+    # people count whole requests; the line above has the engine's own figure
+    holds = f"{int(budget.max_concurrency):,}"
     if budget.verdict == "over_budget":
         return f"It starts, but holds {holds} of the {budget.concurrency:,} requests of {context} asked for."
     if not budget.prepared.engine_known:
         return "Weights and requests fit the card's memory; what an engine would take besides is not known."
     if budget.concurrency is not None:
         return f"{_many(budget.concurrency, 'request')} of {context} fit; the pool holds {holds}."
-    return f"It starts and holds {holds} requests of {context} at once."
+    return f"It starts and holds {_many(int(budget.max_concurrency), 'request')} of {context} at once."
 
 
 def _why_out_of_memory(budget: Budget) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from typing import NoReturn
@@ -82,6 +81,8 @@ def _unknown(name: str, base: str) -> NoReturn:
             code="unknown-quantization",
             hint="choose --engine llama.cpp, or one of: " + ", ".join(NAMES),
         )
+    import difflib  # only a wrong name pays for it
+
     raise UnknownNameError(
         f"quantization {shown} is not known",
         suggestions=difflib.get_close_matches(base[:64], NAMES, n=3),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from kvtax.architectures.config import Config, describe
-from kvtax.architectures.quantization import formats, rare
+from kvtax.architectures.quantization import KEYS, LEVELS, formats, rare
 from kvtax.architectures.quantization.compressed import read_compressed
 from kvtax.architectures.quantization.formats import Format
 from kvtax.architectures.quantization.modelopt import layer_rules, read_modelopt
@@ -15,8 +15,6 @@ from kvtax.architectures.quantization.section import Section, hidden_size, open_
 from kvtax.architectures.quantization.stored import Quantization
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
 
-_KEYS = ("quantization_config", "compression_config")
-_LEVELS = ("text_config", "language_config", "llm_config", "thinker_config")
 _SKIPPED = ("modules_to_not_convert", "ignored_layers", "exclude_modules")
 _DECODER_ONLY = USUAL | {"mtp"}
 _KV_NAMES = {
@@ -68,11 +66,11 @@ def read_quantization(config: Config, extra: Mapping[str, Any] | None = None) ->
 def _find(config: Config) -> Section | None:
     """The section of the outer level, else of a nested text model."""
     levels: list[tuple[str, Any]] = [(config.path, config.values)]
-    levels += [(f"{config.path}{key}.", config.values.get(key)) for key in _LEVELS]
+    levels += [(f"{config.path}{key}.", config.values.get(key)) for key in LEVELS]
     for path, level in levels:
         if not isinstance(level, Mapping):
             continue
-        for key in _KEYS:
+        for key in KEYS:
             value = level.get(key)
             if value is None or value == {}:
                 continue

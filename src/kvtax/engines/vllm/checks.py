@@ -10,8 +10,6 @@ from kvtax.errors import InputError
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice
 
-VENDORS = ("NVIDIA", "AMD")
-"""Makers whose cards this engine's memory rules are known for."""
 NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4", "plamo2")
 """Model types that overflow in float16 and are refused with it (vllm config/model.py)."""
 

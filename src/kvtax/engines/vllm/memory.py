@@ -16,6 +16,8 @@ from kvtax.formulas.activation import (
 from kvtax.hardware.gpu import Gpu
 from kvtax.units import GIB, KIB, MIB, ceil_div
 
+KNOWN_VENDORS = ("NVIDIA", "AMD", "user")
+"""Makers whose cards this engine's memory rules are known for; a card of one's own is taken for one of them."""
 CONTEXT_BYTES = GIB // 2
 """CUDA context and handles: torch total minus free before load is 0.45 to 0.6 GiB on one idle card (SGLang and vLLM starts, 2025-26)."""
 COMMUNICATOR_BYTES = {1: 0, 2: GIB, 4: 14 * GIB // 10, 8: 18 * GIB // 10}
@@ -37,7 +39,12 @@ def communicator_bytes(ranks: int) -> int:
 
 
 def outside_bytes(gpu: Gpu, ranks: int) -> int:
-    """What lives outside the limit: context and communicators; on unified memory what the system keeps."""
+    """What lives outside the limit: context and communicators; on unified memory what the system keeps.
+
+    Nothing is known, so nothing is taken, for makers whose cards this engine has no rule for.
+    """
+    if gpu.vendor not in KNOWN_VENDORS:
+        return 0
     if gpu.unified_memory:
         return UNIFIED_OUTSIDE_BYTES
     return CONTEXT_BYTES + communicator_bytes(ranks)
