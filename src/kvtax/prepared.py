@@ -64,6 +64,9 @@ class Prepared:
                     "raise --tp or --dp",
                 )
             )
+        if self.deployment.expert_parallel and not self.architecture.num_experts:
+            message = f"{self.model.id} has no experts: expert_parallel changes nothing"
+            self.notices.append(Notice("no-experts", message, "leave --expert-parallel out"))
         if self.gpu.total_is_estimate and not self.deployment.vram:
             self.notices.append(
                 Notice(

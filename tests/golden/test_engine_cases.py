@@ -119,3 +119,19 @@ def test_whisper_reserves_the_encoder() -> None:
     _, pool, _ = found.memory_and_pool(448)
     assert round(pool.max_concurrency, 2) == 15.17
     assert pool.capacity_tokens == 6796
+
+
+@pytest.mark.parametrize("expert_parallel", [False, True])
+def test_experts_whole_or_split_weigh_the_same(expert_parallel: bool) -> None:
+    """DeepSeek-V3 in fp8 on 8 ranks: 79.29 GiB either way (engine run)."""
+    config = json.loads((DATA / "configs" / "deepseek-v3.json").read_text())
+    deployment = make_deployment({"model": config, "tensor_parallel_size": 8, "expert_parallel": expert_parallel})
+    card = find_gpu("h200-sxm")
+    question = Question(deployment, read_architecture(config, class_defaults), card, card.total_bytes, "catalogue")
+    _, _, stage = VllmPlan(question).memory_and_pool(8192)
+    assert round(stage.weights_bytes / 2**30, 2) == 79.29
+    spread = VllmPlan(question._replace(deployment=deployment._replace(tensor_parallel_size=1, data_parallel_size=8)))
+    _, _, alone = spread.memory_and_pool(8192)
+    experts = sum(count for (component, _), count in stage.elements.items() if component == "routed_experts")
+    assert experts == sum(count for (component, _), count in alone.elements.items() if component == "routed_experts")
+    assert alone.weights_bytes > stage.weights_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
-from kvtax.architectures.tensors import rank_elements
+from kvtax.architectures.tensors import EXPERT, Tensor, numel, rank_elements
 from kvtax.dtypes import find_dtype
 
 
@@ -35,15 +35,24 @@ def stage_layers(num_hidden_layers: int, pp: int) -> list[range]:
 
 
 def rank_weight_elements(
-    architecture: Architecture, tp: int, *, stage: range | None = None, first: bool = True, last: bool = True
+    architecture: Architecture,
+    tp: int,
+    *,
+    dp: int = 1,
+    expert_parallel: bool = False,
+    stage: range | None = None,
+    first: bool = True,
+    last: bool = True,
 ) -> dict[tuple[str, str], int]:
     """Elements of the loaded weights on one rank, scales included, by component and by dtype as stored.
 
-    sum over stored tensors of rank_elements
+    sum over stored tensors of rank_elements; routed experts are split over tp * dp ranks, whole where expert_parallel
 
     Args:
         architecture: of the model.
         tp: tensor_parallel_size [ranks].
+        dp: data_parallel_size: replicas of attention that share the experts [ranks].
+        expert_parallel: a rank holds ceil(num_experts / (tp * dp)) whole experts.
         stage: decoder layers of this pipeline stage; None: all.
         first: whether embedding and towers are on this stage.
         last: whether the final norm and lm_head are.
@@ -51,7 +60,7 @@ def rank_weight_elements(
     Returns:
         (component, dtype) -> elements.
 
-    Source: vllm 0.33.0 model_executor/layers (see tensors.rank_elements), reproduced with its planner.
+    Source: vllm 0.33.0 model_executor/layers (see tensors.rank_elements), reproduced with its planner; fused_moe/config.py for experts.
     """
     found: dict[tuple[str, str], int] = {}
     tied = not any(tensor.component == "lm_head" for tensor in architecture.tensors)
@@ -70,8 +79,21 @@ def rank_weight_elements(
                 count = count if last else 0
         if count:
             key = (tensor.component, stored.dtype)
-            found[key] = found.get(key, 0) + rank_elements(stored.shape, tensor, tp) * count
+            if tensor.shard == EXPERT:
+                held = _expert_elements(stored.shape, tensor, count, tp * dp, expert_parallel)
+            else:
+                held = rank_elements(stored.shape, tensor, tp) * count
+            found[key] = found.get(key, 0) + held
     return found
+
+
+def _expert_elements(shape: tuple[int, ...], tensor: Tensor, count: int, ranks: int, expert_parallel: bool) -> int:
+    """Elements of `count` expert tensors on one of the ranks that share them; stacked experts are the first axis of one tensor."""
+    if not expert_parallel:
+        return rank_elements(shape, tensor, ranks) * count
+    if tensor.per_layer > 1:
+        return numel(shape) * (count // tensor.per_layer * -(-tensor.per_layer // ranks))
+    return numel(shape) // shape[0] * -(-shape[0] // ranks) * count if len(shape) > 2 else numel(shape) * count
 
 
 def element_bytes(elements: int, dtype: str) -> int:

@@ -16,7 +16,7 @@ _MARK = "~"
 _GB, _TERA = 10**9, 10**12
 _MEMORY = ("total_bytes", "usable size", "everything but the nominal size")
 _COLUMNS = (
-    Column("", "id"),
+    Column("", "id", fold=True),
     Column("GiB", "total_bytes", right=True),
     Column("GB", "nominal_gb", right=True),
     Column("GB/s", "bandwidth_bytes_per_second", right=True),
@@ -91,7 +91,7 @@ def _cells(gpu: Gpu) -> tuple[Cell, ...]:
     unsure_memory = gpu.total_is_estimate or any(name in gpu.unverified for name in _MEMORY)
     bandwidth = gpu.bandwidth_bytes_per_second
     return (
-        Cell(f"  {gpu.id}" if gpu.parent else gpu.id, gpu.id),
+        Cell(f" {gpu.id}" if gpu.parent else gpu.id, gpu.id),
         _figure(gpu.total_bytes, format_gib(gpu.total_bytes), unsure_memory, "strong"),
         _figure(gpu.nominal_gb, f"{gpu.nominal_gb or 0:g}", "nominal_gb" in gpu.unverified),
         _figure(bandwidth, f"{(bandwidth or 0) / _GB:,.0f}", _is_unsure(gpu, "bandwidth_gb_s")),

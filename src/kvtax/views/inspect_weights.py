@@ -34,7 +34,9 @@ def weights_block(anatomy: Anatomy) -> Grid:
         Column("share", right=True),
         Column("", bar=True),
     )
-    rows = [_weight_row(part, total, unit) for part in anatomy.components if part.loaded and part.component != "buffers"]
+    rows = [
+        _weight_row(part, total, unit) for part in anatomy.components if part.loaded and part.component != "buffers"
+    ]
     whole = (
         Cell("as loaded", None, "strong"),
         Cell(format_count(architecture.parameters), architecture.parameters, "strong"),

@@ -29,7 +29,10 @@ class Style(NamedTuple):
 
     def paint(self, text: str, tone: str) -> str:
         """The text in the colour of a tone."""
-        return f"\x1b[{_ANSI[tone]}m{text}\x1b[0m" if self.colour and tone in _ANSI and text.strip() else text
+        shown = text.rstrip()
+        if not (self.colour and shown and tone in _ANSI):
+            return text
+        return f"\x1b[{_ANSI[tone]}m{shown}\x1b[0m{text[len(shown) :]}"
 
 
 PLAIN = Style(_UNLIMITED, colour=False, unicode=False, drawings=False)
@@ -43,7 +46,7 @@ def page_text(page: Page, style: Style) -> str:
         page: what is shown.
         style: how it may look.
     """
-    lines = [style.paint(safe(page.title), "strong")] if page.title else []
+    lines = [style.paint(line, "strong") for line in fold(safe(page.title), style.width)] if page.title else []
     for block in page.blocks:
         drawn = list(_block(block, style))
         if drawn and lines and not (isinstance(block, Facts) and not block.title):
@@ -96,13 +99,14 @@ def _notice(notice: Notice, style: Style) -> Iterable[str]:
 
 def _grid(grid: Grid, style: Style) -> Iterable[str]:
     shown = [number for number, column in enumerate(grid.columns) if _is_shown(column, style)]
-    columns = [grid.columns[number] for number in shown]
+    columns = [grid.columns[number]._replace(title=safe(grid.columns[number].title)) for number in shown]
     rows = [(row, [_safe_cell(row.cells[number]) for number in shown]) for row in grid.rows]
     widths = _widths(columns, [cells for _, cells in rows], style.width)
-    if columns[0].title != grid.title and grid.title:
-        yield style.paint(safe(grid.title), "strong")
+    title = safe(grid.title)
+    if title and columns[0].title != title:
+        yield style.paint(title, "strong")
     heading = [_aligned(column.title, column, width) for column, width in zip(columns, widths, strict=True)]
-    if columns[0].title == grid.title:
+    if columns[0].title == title:
         heading[0] = style.paint(heading[0], "strong")
     if any(column.title for column in columns):
         yield heading[0] + "".join(_GAP + style.paint(text, "dim") for text in heading[1:])

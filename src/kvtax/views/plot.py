@@ -23,7 +23,7 @@ def plot_lines(plot: Plot, *, width: int, unicode: bool) -> list[str]:
 
     >>> from kvtax.views.page import Plot
     >>> plot_lines(Plot("", (1, 2), ("1", "2"), ((1, 2),), "1 B", ("2 B",)), width=24, unicode=False)[0]
-    '    |              ** 2 B'
+    '    |              * 2 B'
     """
     margin = len(plot.start_label)
     columns = min(width - margin - 3 - max(map(len, plot.end_labels)), _MOST_WIDTH)

@@ -64,11 +64,11 @@ def _merger(config: Config, hidden: int, *, plain: bool) -> list[Tensor]:
     """
     width, merge, name = config.integer("hidden_size"), config.integer("spatial_merge_size", maximum=1024), "vit.perceive"
     if plain:
-        out_width = config.integer("out_hidden_size")
+        out_width, merged = config.integer("out_hidden_size"), width * merge * merge
         return [
             Tensor(f"{name}.image_newline", (out_width,), "vision"),
-            *convolution(f"{name}.proj.0", out_width, width, merge, merge),
-            *convolution(f"{name}.proj.2", out_width, out_width, 1, 1),
+            *convolution(f"{name}.proj.0", merged, width, merge, merge),
+            *convolution(f"{name}.proj.2", out_width, merged, 1, 1),
             *norm(f"{name}.norm", width, component="vision"),
         ]
     return [

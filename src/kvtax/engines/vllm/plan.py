@@ -133,11 +133,14 @@ class VllmPlan:
     def _stage_weights(self) -> list[dict[tuple[str, str], int]]:
         deployment, architecture = self.question.deployment, self.question.architecture
         tp, pp = deployment.tensor_parallel_size, deployment.pipeline_parallel_size
+        dp, whole = deployment.data_parallel_size, deployment.expert_parallel
         if pp == 1 or pp > architecture.num_hidden_layers:
-            return [rank_weight_elements(architecture, tp)]
+            return [rank_weight_elements(architecture, tp, dp=dp, expert_parallel=whole)]
         stages = stage_layers(architecture.num_hidden_layers, pp)
         return [
-            rank_weight_elements(architecture, tp, stage=stage, first=index == 0, last=index == pp - 1)
+            rank_weight_elements(
+                architecture, tp, dp=dp, expert_parallel=whole, stage=stage, first=index == 0, last=index == pp - 1
+            )
             for index, stage in enumerate(stages)
         ]
 
