@@ -94,7 +94,8 @@ def _find(values: Mapping[str, Any], models: tuple[ModelEntry, ...]) -> tuple[Mo
         notices += more
     else:
         found = find(name, models)
-    return found, (*found.notices, *notices)
+    known = (notice._replace(hint="") if notice.code == "dtype-assumed" else notice for notice in found.notices)
+    return found, (*known, *notices)
 
 
 TENSORS = Option(

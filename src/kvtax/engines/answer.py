@@ -32,8 +32,10 @@ class Memory(NamedTuple):
     total_bytes: int
     limit_bytes: int
     weights_bytes: int
-    load_extra_bytes: int
-    """What loading leaves beside the parameters: rope caches, padded vocabulary rows."""
+    rope_bytes: int
+    """Rope tables of the whole context, kept beside the parameters."""
+    padding_bytes: int
+    """What a kernel's repacking adds to the parameters."""
     workspace_bytes: int
     """Persistent buffers inside the limit (MoE workspace)."""
     outside_bytes: int
@@ -41,6 +43,11 @@ class Memory(NamedTuple):
     activation_bytes: int
     cuda_graph_bytes: int
     kv_pool_bytes: int
+
+    @property
+    def load_extra_bytes(self) -> int:
+        """What loading keeps beside the parameters: rope tables and padding."""
+        return self.rope_bytes + self.padding_bytes
 
 
 class Pool(NamedTuple):

@@ -302,7 +302,7 @@ def _rank(architecture: Architecture, tp: int, dtype: str, tokens: int) -> RankS
             source += count * on_rank.source_bytes(dtype)
         if isinstance(cache, (MultiHeadLatent, CompressedLatent)):
             latent = True
-        elif not isinstance(cache, (Recurrent, Shared, NoCache)):
+        elif not isinstance(cache, (Recurrent, Shared, NoCache)) and cache.num_key_value_heads:
             heads.add(cache.num_key_value_heads)
     elements = rank_weight_elements(architecture, tp)
     return RankShare(

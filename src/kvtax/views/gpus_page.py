@@ -125,7 +125,7 @@ def _details(gpu: Gpu) -> Iterator[str]:
     if gpu.total_seen_bytes:
         low, high = (format_gib(size) for size in gpu.total_seen_bytes)
         yield f"seen on real machines: {low} to {high} GiB"
-    if gpu.source and gpu.source != gpu.total_source:
+    if gpu.source and gpu.source != gpu.total_source and not gpu.parent:
         yield f"speed: {gpu.source}"
     if gpu.note:
         yield gpu.note
@@ -134,7 +134,7 @@ def _details(gpu: Gpu) -> Iterator[str]:
         yield f"not verified: {', '.join(unsure)}"
     if gpu.aliases:
         yield f"also called {', '.join(gpu.aliases)}"
-    if gpu.date:
+    if gpu.date and not gpu.parent:
         yield f"looked up {gpu.date}"
 
 

@@ -90,7 +90,8 @@ def _details(summary: ModelSummary) -> tuple[str, ...]:
     if entry.config_from:
         lines.append(f"config of {entry.config_from}, which has the same shapes")
     licence = f"; licence {entry.licence}" if entry.licence else ""
-    lines.append(f"{entry.kind}: {entry.source}{licence}")
+    kind = "" if entry.source.startswith(f"{entry.kind}:") else f"{entry.kind}: "
+    lines.append(f"{kind}{entry.source}{licence}")
     return tuple(lines)
 
 

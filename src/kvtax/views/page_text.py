@@ -98,7 +98,7 @@ def _notice(notice: Notice, style: Style) -> Iterable[str]:
 
 
 def _grid(grid: Grid, style: Style) -> Iterable[str]:
-    shown = [number for number, column in enumerate(grid.columns) if _is_shown(column, style)]
+    shown = [number for number in range(len(grid.columns)) if _is_shown(grid, number, style)]
     columns = [grid.columns[number]._replace(title=safe(grid.columns[number].title)) for number in shown]
     rows = [(row, [_safe_cell(row.cells[number]) for number in shown]) for row in grid.rows]
     widths = _widths(columns, [cells for _, cells in rows], style.width)
@@ -117,8 +117,12 @@ def _grid(grid: Grid, style: Style) -> Iterable[str]:
             yield style.paint(line, "dim")
 
 
-def _is_shown(column: Column, style: Style) -> bool:
-    return style.width >= column.from_width and (style.drawings or not column.bar)
+def _is_shown(grid: Grid, number: int, style: Style) -> bool:
+    """Whether a column has room, and something to show."""
+    column = grid.columns[number]
+    if style.width < column.from_width or (column.bar and not style.drawings):
+        return False
+    return number == 0 or column.bar or any(row.cells[number].text for row in grid.rows)
 
 
 def _safe_cell(cell: Cell) -> Cell:

@@ -21,7 +21,7 @@ def _windows(config: Config, num_hidden_layers: int) -> Windows:
 
 # attention and MLP read the same normed input
 _LAYOUT = Layout(
-    windows=_windows, norms=("input_layernorm",), qkv_bias="attention_bias", o_bias="attention_bias", any_head_dim=False
+    windows=_windows, norms=("input_layernorm",), qkv_bias="attention_bias", o_bias="attention_bias"
 )
 
 

@@ -262,7 +262,10 @@ class VllmPlan:
         total = question.total_bytes
         limit = memory.limit_bytes(total, float(self.settings["gpu_memory_utilization"].value))
         weights = deployment.weights_bytes if deployment.weights_bytes is not None else stage.weights_bytes
-        extra = 0 if deployment.weights_bytes is not None else memory.load_extra_bytes(architecture, self.element_bytes)
+        rope = padding = 0
+        if deployment.weights_bytes is None:  # a figure from a log has both in it
+            rope = memory.rope_bytes(architecture, self.element_bytes)
+            padding = memory.padding_bytes(architecture, question.gpu, tp)
         peaks = memory.activation_parts(architecture, tp, tokens, min(seqs, tokens), self.element_bytes, self.version)
         activation = int(max(peaks.values()) * memory.FRAGMENTATION)
         workspace = memory.workspace_bytes(architecture, tp, tokens, self.element_bytes)
@@ -276,5 +279,5 @@ class VllmPlan:
         pool = deployment.kv_cache_memory_bytes
         if pool is None:
             inside = graphs if rules.rule("cuda_graphs_inside", self.version) else 0
-            pool = limit - weights - extra - workspace - activation - inside
-        return Memory(total, limit, weights, extra, workspace, outside, activation, graphs, pool)
+            pool = limit - weights - rope - padding - workspace - activation - inside
+        return Memory(total, limit, weights, rope, padding, workspace, outside, activation, graphs, pool)

@@ -68,11 +68,11 @@ def memory_terms(plan: VllmPlan, taken: Memory, seqs: int, tokens: int) -> list[
             "vllm v1/worker/utils.py request_memory: ceil(total * utilization)",
         )
     ]
-    if taken.load_extra_bytes:
+    if taken.rope_bytes:
         found.append(
             Term(
                 "runtime.rope_cache",
-                taken.load_extra_bytes,
+                taken.rope_bytes,
                 "max_position_embeddings * rotary_dim * element_bytes",
                 {
                     "max_position_embeddings": Input(architecture.max_position_embeddings or 0, "tokens", _CONFIG),
@@ -80,6 +80,15 @@ def memory_terms(plan: VllmPlan, taken: Memory, seqs: int, tokens: int) -> list[
                     "element_bytes": Input(plan.element_bytes, "B", settings["dtype"].origin),
                 },
                 "vllm model_executor/layers/rotary_embedding",
+            )
+        )
+    if taken.padding_bytes:
+        found.append(
+            _given(
+                "runtime.padding",
+                taken.padding_bytes,
+                "padding_bytes",
+                "vllm model_executor/layers/quantization/mxfp4.py: widths padded to 128 and 256",
             )
         )
     if taken.workspace_bytes:
@@ -147,11 +156,12 @@ def _pool_term(plan: VllmPlan, taken: Memory) -> Term:
     inputs = {
         "limit_bytes": Input(taken.limit_bytes, "B", _FORMULA),
         "weights_bytes": Input(taken.weights_bytes, "B", _FORMULA),
-        "load_extra_bytes": Input(taken.load_extra_bytes, "B", _FORMULA),
+        "rope_bytes": Input(taken.rope_bytes, "B", _FORMULA),
+        "padding_bytes": Input(taken.padding_bytes, "B", _FORMULA),
         "workspace_bytes": Input(taken.workspace_bytes, "B", "estimate"),
         "activation_bytes": Input(taken.activation_bytes, "B", _FORMULA),
     }
-    formula = "limit_bytes - weights_bytes - load_extra_bytes - workspace_bytes - activation_bytes"
+    formula = "limit_bytes - weights_bytes - rope_bytes - padding_bytes - workspace_bytes - activation_bytes"
     if (
         taken.limit_bytes - sum(int(entry.value) for key, entry in inputs.items() if key != "limit_bytes")
         != taken.kv_pool_bytes
