@@ -23,7 +23,7 @@ class Margin(NamedTuple):
 
 ROCM = Margin(-0.135, 0.02, 24, "AMD cards: builds hold 1.7 to 3.1 GiB more than the rules say")
 UNIFIED = Margin(-0.20, 0.10, 0, "unified memory: what the system leaves differs by gigabytes from boot to boot")
-SPECIAL = Margin(-0.065, 0.025, 18, "4-bit weights, windows or recurrent state: repacking and padding differ by kernel")
+SPECIAL = Margin(-0.05, 0.025, 18, "4-bit weights, windows or recurrent state: repacking and padding differ by kernel")
 PLAIN = Margin(-0.05, 0.03, 31, "16- and 8-bit weights, plain attention")
 
 

@@ -25,8 +25,6 @@ COMMUNICATOR_BYTES = {1: 0, 2: GIB, 4: 14 * GIB // 10, 8: 18 * GIB // 10}
 """NCCL and custom all-reduce by ranks: free at start is 1.5 GiB below total at two ranks, 2.2 to 2.5 at eight (H100, H200 starts)."""
 UNIFIED_OUTSIDE_BYTES = 8 * GIB
 """Unified memory: 7 to 11 GiB are taken by the system (GB10 starts)."""
-MXFP4_KERNELS = ("9", "10")
-"""Major compute capabilities whose kernels take mxfp4 experts as they are stored (Hopper, data-centre Blackwell)."""
 GRAPH_BYTES_PER_LAYER = 288 * KIB
 """CUDA graphs: about 0.45 GiB for 51 sizes of a 32-layer model (0.36 to 0.5 GiB measured for 7B to 8B models)."""
 FRAGMENTATION = 1.04
@@ -104,7 +102,7 @@ def rope_bytes(architecture: Architecture, element_bytes: int) -> int:
     return rope_cache_bytes(architecture.max_position_embeddings, architecture.rotary_dim, element_bytes)
 
 
-def padding_bytes(architecture: Architecture, gpu: Gpu, tp: int) -> int:
+def padding_bytes(architecture: Architecture, gpu: Gpu, tp: int, version: tuple[int, int]) -> int:
     """What repacking 4-bit experts (mxfp4) adds on cards without kernels of their own for them.
 
     Marlin pads the intermediate width of a rank to a multiple of 128 and the hidden width to one of 256, biases too.
@@ -112,7 +110,11 @@ def padding_bytes(architecture: Architecture, gpu: Gpu, tp: int) -> int:
     Source: vllm 0.33.0 model_executor/layers/quantization/mxfp4.py; equal to the byte for gpt-oss-120b on A100 (engine run).
     """
     major = (gpu.compute_capability or "").partition(".")[0]
-    if getattr(architecture.quantization, "method", None) != "mxfp4" or not major.isdecimal() or major in MXFP4_KERNELS:
+    if (
+        getattr(architecture.quantization, "method", None) != "mxfp4"
+        or not major.isdecimal()
+        or major in rule("mxfp4_kernels", version)
+    ):
         return 0
     width, hidden = ceil_div(architecture.moe_intermediate_size, tp), architecture.hidden_size
     wide, high = ceil_div(width, 128) * 128, ceil_div(hidden, 256) * 256

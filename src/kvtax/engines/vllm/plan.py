@@ -265,7 +265,7 @@ class VllmPlan:
         rope = padding = 0
         if deployment.weights_bytes is None:  # a figure from a log has both in it
             rope = memory.rope_bytes(architecture, self.element_bytes)
-            padding = memory.padding_bytes(architecture, question.gpu, tp)
+            padding = memory.padding_bytes(architecture, question.gpu, tp, self.version)
         peaks = memory.activation_parts(architecture, tp, tokens, min(seqs, tokens), self.element_bytes, self.version)
         activation = int(max(peaks.values()) * memory.FRAGMENTATION)
         workspace = memory.workspace_bytes(architecture, tp, tokens, self.element_bytes)

@@ -33,6 +33,8 @@ RULES = (
     Rule("in_flight_steps", (0, 26), 2, "vllm 0.26: two batches are in flight with async scheduling"),
     Rule("reserved_blocks", (0, 0), 0, "vllm v1/core/kv_cache_utils.py"),
     Rule("reserved_blocks", (0, 30), 1, "vllm 0.30: the null block is kept back when one request is checked"),
+    Rule("mxfp4_kernels", (0, 0), (), "a start of vllm 0.11 on H100 prints 65.97 GiB for gpt-oss-120b: padded"),
+    Rule("mxfp4_kernels", (0, 13), ("9", "10"), "vllm 0.33.0 on H100 loads experts as stored (engine run); the release that began is not known"),
     Rule("token_count", (0, 0), "blocks", "vllm 0.8: num_blocks x block_size"),
     Rule("token_count", (0, 9), "groups", "vllm 0.9 to 0.20: num_blocks // groups x block_size"),
     Rule("token_count", (0, 21), "concurrency", "vllm 0.22: concurrency x max_model_len (0.21 not checked)"),
