@@ -54,72 +54,46 @@ def weight_terms(plan: VllmPlan, stage: Stage) -> list[Term]:
 
 def memory_terms(plan: VllmPlan, taken: Memory, seqs: int, tokens: int) -> list[Term]:
     """The limit, what is subtracted from it, and the pool that is left."""
-    question, settings, architecture = plan.question, plan.settings, plan.question.architecture
-    utilization = settings["gpu_memory_utilization"]
-    found = [
-        Term(
-            "limit",
-            taken.limit_bytes,
-            "-(-total_bytes * gpu_memory_utilization // 1)",
-            {
-                "total_bytes": Input(taken.total_bytes, "B", question.total_origin),
-                "gpu_memory_utilization": Input(float(utilization.value), "-", utilization.origin),
-            },
-            "vllm v1/worker/utils.py request_memory: ceil(total * utilization)",
-        )
-    ]
+    found = [_limit_term(plan, taken)]
     if taken.rope_bytes:
-        found.append(
-            Term(
-                "runtime.rope_cache",
-                taken.rope_bytes,
-                "max_position_embeddings * rotary_dim * element_bytes",
-                {
-                    "max_position_embeddings": Input(architecture.max_position_embeddings or 0, "tokens", _CONFIG),
-                    "rotary_dim": Input(architecture.rotary_dim, "elements", _CONFIG),
-                    "element_bytes": Input(plan.element_bytes, "B", settings["dtype"].origin),
-                },
-                "vllm model_executor/layers/rotary_embedding",
-            )
-        )
+        found.append(_rope_term(plan, taken))
     if taken.padding_bytes:
-        found.append(
-            _given(
-                "runtime.padding",
-                taken.padding_bytes,
-                "padding_bytes",
-                "vllm model_executor/layers/quantization/mxfp4.py: widths padded to 128 and 256",
-            )
-        )
+        source = "vllm model_executor/layers/quantization/mxfp4.py: widths padded to 128 and 256"
+        found.append(_given("runtime.padding", taken.padding_bytes, "padding_bytes", source))
     if taken.workspace_bytes:
-        found.append(
-            _given(
-                "runtime.moe_workspace",
-                taken.workspace_bytes,
-                "workspace_bytes",
-                "vllm model_executor/layers/fused_moe: two buffers of a row per token and expert",
-            )
-        )
+        source = "vllm model_executor/layers/fused_moe: two buffers of a row per token and expert"
+        found.append(_given("runtime.moe_workspace", taken.workspace_bytes, "workspace_bytes", source))
     found.append(_activation_term(plan, taken, seqs, tokens))
     if taken.cuda_graph_bytes:
-        found.append(
-            _given(
-                "cuda_graphs",
-                taken.cuda_graph_bytes,
-                "cuda_graph_bytes",
-                f"estimate: {memory.GRAPH_BYTES_PER_LAYER} B a layer and captured size, measured on 7B to 8B models",
-            )
-        )
-    found.append(
-        _given(
-            "runtime.outside",
-            taken.outside_bytes,
-            "outside_bytes",
-            "CUDA context and communicators outside the limit: free at start in logs of vllm and SGLang",
-        )
-    )
+        source = f"estimate: {memory.GRAPH_BYTES_PER_LAYER} B a layer and captured size, measured on 7B to 8B models"
+        found.append(_given("cuda_graphs", taken.cuda_graph_bytes, "cuda_graph_bytes", source))
+    source = "CUDA context and communicators outside the limit: free at start in logs of vllm and SGLang"
+    found.append(_given("runtime.outside", taken.outside_bytes, "outside_bytes", source))
     found.append(_pool_term(plan, taken))
     return found
+
+
+def _limit_term(plan: VllmPlan, taken: Memory) -> Term:
+    utilization = plan.settings["gpu_memory_utilization"]
+    inputs = {
+        "total_bytes": Input(taken.total_bytes, "B", plan.question.total_origin),
+        "gpu_memory_utilization": Input(float(utilization.value), "-", utilization.origin),
+    }
+    formula = "-(-total_bytes * gpu_memory_utilization // 1)"
+    return Term(
+        "limit", taken.limit_bytes, formula, inputs, "vllm v1/worker/utils.py request_memory: ceil(total * utilization)"
+    )
+
+
+def _rope_term(plan: VllmPlan, taken: Memory) -> Term:
+    architecture = plan.question.architecture
+    inputs = {
+        "max_position_embeddings": Input(architecture.max_position_embeddings or 0, "tokens", _CONFIG),
+        "rotary_dim": Input(architecture.rotary_dim, "elements", _CONFIG),
+        "element_bytes": Input(plan.element_bytes, "B", plan.settings["dtype"].origin),
+    }
+    formula = "max_position_embeddings * rotary_dim * element_bytes"
+    return Term("runtime.rope_cache", taken.rope_bytes, formula, inputs, "vllm model_executor/layers/rotary_embedding")
 
 
 def _given(name: str, size: int, symbol: str, source: str) -> Term:
