@@ -16,7 +16,9 @@ from kvtax.sources.class_defaults import class_defaults
 from kvtax.sources.data_files import configs_dir
 
 SOURCE = Path(kvtax.__file__).parent
-FAMILY_FILES = sorted(path.stem for path in (SOURCE / "architectures" / "families").glob("*.py") if path.stem != "__init__")
+FAMILY_FILES = sorted(
+    path.stem for path in (SOURCE / "architectures" / "families").glob("*.py") if path.stem != "__init__"
+)
 
 
 def test_every_family_file_is_registered() -> None:

@@ -24,7 +24,9 @@ def rate(model: str) -> tuple[float, float]:
     first = time.process_time() - start
     start = time.process_time()
     for index in range(COUNT):
-        kvtax.budget(model=model, gpu="h200", tensor_parallel_size=8, max_model_len=1000 + index, concurrency=1 + index % 64)
+        kvtax.budget(
+            model=model, gpu="h200", tensor_parallel_size=8, max_model_len=1000 + index, concurrency=1 + index % 64
+        )
     return COUNT / (time.process_time() - start), first
 
 

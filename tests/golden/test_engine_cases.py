@@ -113,7 +113,9 @@ def test_whisper_reserves_the_encoder() -> None:
     config = json.loads((DATA / "configs" / "whisper-large-v3.json").read_text())
     deployment = make_deployment({"model": config, "kv_cache_memory_bytes": "20GiB", "max_num_batched_tokens": 8192})
     card = find_gpu("h100-sxm")
-    found = VllmPlan(Question(deployment, read_architecture(config, class_defaults), card, card.total_bytes, "catalogue"))
+    found = VllmPlan(
+        Question(deployment, read_architecture(config, class_defaults), card, card.total_bytes, "catalogue")
+    )
     _, pool, _ = found.memory_and_pool(448)
     assert round(pool.max_concurrency, 2) == 15.17
     assert pool.capacity_tokens == 6796

@@ -212,13 +212,17 @@ class Architecture:
         """
         resolve_kv_dtype(dtype)
         name = find_dtype(ssm_dtype).name if ssm_dtype else None
-        return sum(count * cache.state_bytes(name) for cache, count in self.cache_groups if isinstance(cache, Recurrent))
+        return sum(
+            count * cache.state_bytes(name) for cache, count in self.cache_groups if isinstance(cache, Recurrent)
+        )
 
     def cross_attention_bytes(self, source_tokens: int | None = None, dtype: str = "bfloat16") -> int:
         """Bytes of the keys and values of a source (encoder output, image tokens) that a request keeps; by default of the longest source."""
         name = resolve_kv_dtype(dtype)
         return sum(
-            count * cache.source_bytes(name, source_tokens) for cache, count in self.cache_groups if isinstance(cache, CrossAttention)
+            count * cache.source_bytes(name, source_tokens)
+            for cache, count in self.cache_groups
+            if isinstance(cache, CrossAttention)
         )
 
     @property

@@ -84,9 +84,28 @@ def attention(
     kv_heads = (0, num_key_value_heads)
     q, k, v, o = (f"{prefix}.{name}" for name in names)
     found = [
-        *linear(q, query_width or num_attention_heads * head_dim, hidden_size, component, layers, bias=qkv_bias, shard=COLUMN),
-        *linear(k, num_key_value_heads * head_dim, hidden_size, component, layers, bias=qkv_bias, shard=HEADS, heads=kv_heads),
-        *linear(v, num_key_value_heads * values, hidden_size, component, layers, bias=qkv_bias, shard=HEADS, heads=kv_heads),
+        *linear(
+            q,
+            query_width or num_attention_heads * head_dim,
+            hidden_size,
+            component,
+            layers,
+            bias=qkv_bias,
+            shard=COLUMN,
+        ),
+        *linear(
+            k,
+            num_key_value_heads * head_dim,
+            hidden_size,
+            component,
+            layers,
+            bias=qkv_bias,
+            shard=HEADS,
+            heads=kv_heads,
+        ),
+        *linear(
+            v, num_key_value_heads * values, hidden_size, component, layers, bias=qkv_bias, shard=HEADS, heads=kv_heads
+        ),
         *linear(o, hidden_size, num_attention_heads * values, component, layers, bias=o_bias, shard=ROW),
     ]
     if qk_norm:
@@ -112,9 +131,13 @@ def gated_mlp(
     up_shard, down_shard = (EXPERT, EXPERT) if component == "routed_experts" else (COLUMN, ROW)
     gate, up, down = (f"{prefix}.{name}" for name in names)
     return [
-        *linear(gate, intermediate_size, hidden_size, component, layers, bias=bias, shard=up_shard, per_layer=per_layer),
+        *linear(
+            gate, intermediate_size, hidden_size, component, layers, bias=bias, shard=up_shard, per_layer=per_layer
+        ),
         *linear(up, intermediate_size, hidden_size, component, layers, bias=bias, shard=up_shard, per_layer=per_layer),
-        *linear(down, hidden_size, intermediate_size, component, layers, bias=bias, shard=down_shard, per_layer=per_layer),
+        *linear(
+            down, hidden_size, intermediate_size, component, layers, bias=bias, shard=down_shard, per_layer=per_layer
+        ),
     ]
 
 
@@ -134,7 +157,9 @@ def plain_mlp(
     up, down = (f"{prefix}.{name}" for name in names)
     return [
         *linear(up, intermediate_size, hidden_size, component, layers, bias=bias, shard=up_shard, per_layer=per_layer),
-        *linear(down, hidden_size, intermediate_size, component, layers, bias=bias, shard=down_shard, per_layer=per_layer),
+        *linear(
+            down, hidden_size, intermediate_size, component, layers, bias=bias, shard=down_shard, per_layer=per_layer
+        ),
     ]
 
 
@@ -159,7 +184,9 @@ def experts(
     if router_bias:
         found.append(Tensor(f"{prefix}.{router}.bias", (num_experts,), "router", layers))
     if correction_bias:
-        found.append(Tensor(f"{prefix}.{correction_bias}", (num_experts,), "router", layers, parameter=False, dtype="float32"))
+        found.append(
+            Tensor(f"{prefix}.{correction_bias}", (num_experts,), "router", layers, parameter=False, dtype="float32")
+        )
     found += gated_mlp(
         f"{prefix}.experts.*", layers, hidden_size, moe_intermediate_size,
         component="routed_experts", names=names, per_layer=num_experts, bias=bias,

@@ -97,12 +97,22 @@ def linear(
     """
     found = [
         Tensor(
-            f"{name}.weight", (out_features, in_features), component, layers, per_layer, shard, heads, True, loaded=loaded
+            f"{name}.weight",
+            (out_features, in_features),
+            component,
+            layers,
+            per_layer,
+            shard,
+            heads,
+            True,
+            loaded=loaded,
         )
     ]
     if bias:
         bias_shard = REPLICATED if shard == ROW else shard
-        found.append(Tensor(f"{name}.bias", (out_features,), component, layers, per_layer, bias_shard, heads, loaded=loaded))
+        found.append(
+            Tensor(f"{name}.bias", (out_features,), component, layers, per_layer, bias_shard, heads, loaded=loaded)
+        )
     return found
 
 
@@ -130,7 +140,9 @@ def embedding(
     return [Tensor(f"{name}.weight", (vocab_size, hidden_size), component, shard=VOCAB)]
 
 
-def lm_head(vocab_size: int, hidden_size: int, tied: bool, *, name: str = "lm_head", bias: bool = False) -> list[Tensor]:
+def lm_head(
+    vocab_size: int, hidden_size: int, tied: bool, *, name: str = "lm_head", bias: bool = False
+) -> list[Tensor]:
     """The output projection [vocab_size, hidden_size]; none where it is tied to the embedding (a bias stays)."""
     if tied:
         return [Tensor(f"{name}.bias", (vocab_size,), "lm_head", shard=VOCAB)] if bias else []

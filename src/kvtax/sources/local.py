@@ -12,7 +12,11 @@ from kvtax.terms import Notice
 
 def looks_like_path(name: str) -> bool:
     """Whether a model's name means a place on this disk: it exists, or is written as a path."""
-    if name.startswith(("./", "../", "/", "~", ".\\", "..\\")) or name.endswith((".json", "/", "\\")) or name in (".", ".."):
+    if (
+        name.startswith(("./", "../", "/", "~", ".\\", "..\\"))
+        or name.endswith((".json", "/", "\\"))
+        or name in (".", "..")
+    ):
         return True
     return os.path.isabs(name) or ("/" in name and os.path.exists(name)) or os.path.isdir(name)
 

@@ -59,11 +59,15 @@ def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Mo
         return _FOUND[model]
     entry = find_model(model, extra)
     try:
-        architecture = read_architecture(read_config(entry), class_defaults, extra_quantization=read_quant_config(entry))
+        architecture = read_architecture(
+            read_config(entry), class_defaults, extra_quantization=read_quant_config(entry)
+        )
     except UnsupportedArchitectureError as error:
         published = None if entry.parameters is None else 2 * entry.parameters
         raise _with_weights(error, published, "published parameters in 16 bit") from None
-    found = Model(entry.id, f"catalogue: {entry.source}", architecture, entry, (*_about_entry(entry), *_about(architecture)))
+    found = Model(
+        entry.id, f"catalogue: {entry.source}", architecture, entry, (*_about_entry(entry), *_about(architecture))
+    )
     if not extra and len(_FOUND) < 512:
         _FOUND[model] = found
     return found
@@ -97,7 +101,11 @@ def _about(architecture: Architecture) -> tuple[Notice, ...]:
         ]
         if shown:
             text = ", ".join(shown[:8]) + (" ..." if len(shown) > 8 else "")
-            notices.append(Notice("class-defaults", f"keys that the config leaves out take their class default: {text}"))
+            notices.append(
+                Notice("class-defaults", f"keys that the config leaves out take their class default: {text}")
+            )
     if not architecture.dtype_stated:
-        notices.append(Notice("dtype-assumed", f"the config states no dtype: {architecture.dtype} is assumed", "give --dtype"))
+        notices.append(
+            Notice("dtype-assumed", f"the config states no dtype: {architecture.dtype} is assumed", "give --dtype")
+        )
     return tuple(notices)

@@ -12,7 +12,9 @@ MAXIMUM_CONFIG_BYTES = 4 * 2**20
 _MAXIMUM_DUPLICATES = 3
 
 
-def parse_json(data: bytes, where: str, *, maximum_bytes: int = MAXIMUM_CONFIG_BYTES) -> tuple[dict[str, Any], list[Notice]]:
+def parse_json(
+    data: bytes, where: str, *, maximum_bytes: int = MAXIMUM_CONFIG_BYTES
+) -> tuple[dict[str, Any], list[Notice]]:
     """A JSON object, and a notice for keys that stand twice (the last one counts, as everywhere).
 
     Args:

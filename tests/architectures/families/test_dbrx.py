@@ -12,7 +12,6 @@ DBRX = {
 }  # fmt: skip
 
 
-
 def read(config):
     return read_architecture(config, class_defaults)
 

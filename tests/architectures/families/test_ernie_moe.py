@@ -6,12 +6,17 @@ from kvtax.architectures.registry import read_architecture
 from kvtax.errors import ConfigError
 from kvtax.sources.class_defaults import class_defaults
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
 ERNIE = {
     "model_type": "ernie4_5_moe", **SIZES, "moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 24,
     "intermediate_size": 96, "moe_layer_interval": 2, "moe_num_shared_experts": 1, "use_bias": True,
 }  # fmt: skip
-
 
 
 def read(config):

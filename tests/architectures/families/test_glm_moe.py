@@ -6,7 +6,13 @@ from kvtax.architectures.registry import read_architecture
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
 from kvtax.sources.class_defaults import class_defaults
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
 EXPERTS = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "intermediate_size": 96}
 GLM = {
     "model_type": "glm4_moe", **SIZES, **EXPERTS, "first_k_dense_replace": 1, "n_shared_experts": 2, "head_dim": 24,
@@ -22,7 +28,6 @@ SARVAM = {
     "num_shared_experts": 2, "use_qkv_bias": True, "tie_word_embeddings": True,
 }  # fmt: skip
 DEEPSEEK = {"model_type": "deepseek", **SIZES, **EXPERTS, "first_k_dense_replace": 1, "n_shared_experts": 2}
-
 
 
 def read(config):

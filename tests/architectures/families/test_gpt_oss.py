@@ -6,9 +6,22 @@ from kvtax.architectures.registry import read_architecture
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
 from kvtax.sources.class_defaults import class_defaults
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
-OSS = {"model_type": "gpt_oss", **SIZES, "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 40, "head_dim": 24, "sliding_window": 16}
-
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
+OSS = {
+    "model_type": "gpt_oss",
+    **SIZES,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "intermediate_size": 40,
+    "head_dim": 24,
+    "sliding_window": 16,
+}
 
 
 def read(config):

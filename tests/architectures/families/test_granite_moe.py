@@ -6,12 +6,17 @@ from kvtax.architectures.registry import read_architecture
 from kvtax.errors import ConfigError
 from kvtax.sources.class_defaults import class_defaults
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 40}
 GRANITE = {"model_type": "granitemoe", **SIZES, **EXPERTS, "attention_bias": True}
 SHARED = {"model_type": "granitemoeshared", **SIZES, **EXPERTS, "shared_intermediate_size": 24}
 WINDOWS = {"model_type": "granitemoe_swa", **SIZES, **EXPERTS, "shared_intermediate_size": 24, "sliding_window": 16}
-
 
 
 def read(config):

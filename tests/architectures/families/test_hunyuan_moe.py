@@ -6,7 +6,13 @@ from kvtax.architectures.registry import read_architecture
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
 from kvtax.sources.class_defaults import class_defaults
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
 HUNYUAN = {
     "model_type": "hunyuan_v1_moe", **SIZES, "num_experts": 4, "moe_topk": 2, "intermediate_size": 40, "head_dim": 24,
     "tie_word_embeddings": True,
@@ -15,7 +21,6 @@ OWN = {
     **HUNYUAN, "model_type": "hunyuan", "attention_head_dim": 24, "use_mixed_mlp_moe": True, "use_qk_norm": True,
     "num_shared_expert": [1] * 4, "moe_topk": [2] * 4, "moe_intermediate_size": [40] * 4,
 }  # fmt: skip
-
 
 
 def read(config):

@@ -12,7 +12,6 @@ JET = {
 }  # fmt: skip
 
 
-
 def read(config):
     return read_architecture(config, class_defaults)
 

@@ -6,12 +6,17 @@ from kvtax.architectures.registry import read_architecture
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
 from kvtax.sources.class_defaults import class_defaults
 
-SIZES = {"num_hidden_layers": 7, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+SIZES = {
+    "num_hidden_layers": 7,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
 MIMO = {
     "model_type": "mimo_v2_flash", **SIZES, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "intermediate_size": 96,
     "head_dim": 24, "v_head_dim": 16, "sliding_window_size": 16,
 }  # fmt: skip
-
 
 
 def read(config):

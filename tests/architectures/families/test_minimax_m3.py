@@ -6,7 +6,13 @@ from kvtax.architectures.registry import read_architecture
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
 from kvtax.sources.class_defaults import class_defaults
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
 M3 = {
     "model_type": "minimax_m3_vl_text", **SIZES, "num_local_experts": 4, "num_experts_per_tok": 2,
     "intermediate_size": 24, "dense_intermediate_size": 96, "shared_intermediate_size": 40, "head_dim": 24,
@@ -21,7 +27,6 @@ FLAT = {key: value for key, value in M3.items() if not key.startswith(("index", 
         "sparse_num_index_heads": 2,
     },
 }  # fmt: skip
-
 
 
 def read(config):

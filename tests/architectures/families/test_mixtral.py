@@ -6,7 +6,13 @@ from kvtax.architectures.registry import read_architecture
 from kvtax.errors import ConfigError
 from kvtax.sources.class_defaults import class_defaults
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 40}
 MIXTRAL = {"model_type": "mixtral", **SIZES, **EXPERTS, "sliding_window": 32}
 PHI = {
@@ -14,7 +20,6 @@ PHI = {
     "head_dim": 24,
 }  # fmt: skip
 MINIMAX = {"model_type": "minimax_m2", **SIZES, **EXPERTS, "head_dim": 24}
-
 
 
 def read(config):

@@ -6,11 +6,16 @@ from kvtax.architectures.registry import read_architecture
 from kvtax.errors import ConfigError
 from kvtax.sources.class_defaults import class_defaults
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 40, "head_dim": 24}
 OLMOE = {"model_type": "olmoe", **SIZES, **EXPERTS, "attention_bias": True}
 FLEX = {"model_type": "flex_olmo", **SIZES, **EXPERTS}
-
 
 
 def read(config):

@@ -6,7 +6,13 @@ from kvtax.architectures.registry import read_architecture
 from kvtax.errors import ConfigError
 from kvtax.sources.class_defaults import class_defaults
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
 QWEN2 = {
     "model_type": "qwen2_moe", **SIZES, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
     "shared_expert_intermediate_size": 40, "intermediate_size": 96, "decoder_sparse_step": 2, "use_sliding_window": True,
@@ -16,7 +22,6 @@ QWEN3 = {
     "model_type": "qwen3_moe", **SIZES, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
     "intermediate_size": 96, "mlp_only_layers": [1], "head_dim": 24, "attention_bias": True,
 }  # fmt: skip
-
 
 
 def read(config):

@@ -56,7 +56,10 @@ def test_ling_generations():
     first = {key: value for key, value in LING.items() if key != "architectures"} | {"use_bias": False}
     norms, router = 20 * 2 * 128, 19 * 256
     assert read(first).parameters == read(LING).parameters - norms - router
-    assert read({**LING, "model_type": "bailing_moe_v2", "architectures": None, "use_bias": False}).parameters == 16_255_643_392
+    assert (
+        read({**LING, "model_type": "bailing_moe_v2", "architectures": None, "use_bias": False}).parameters
+        == 16_255_643_392
+    )
 
 
 def test_ling_mtp_layers_are_not_loaded():

@@ -6,7 +6,13 @@ from kvtax.architectures.registry import read_architecture
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
 from kvtax.sources.class_defaults import class_defaults
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
 STEP = {
     "model_type": "step3p5", **SIZES, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "intermediate_size": 96,
     "share_expert_dim": 40, "head_dim": 24, "sliding_window": 16, "num_sliding_attention_heads": 8,
@@ -18,7 +24,6 @@ OWN = {key: value for key, value in STEP.items() if key not in ("num_sliding_att
     "layer_types": [*STEP["layer_types"], "sliding_attention"], "num_nextn_predict_layers": 1,
 }  # fmt: skip
 del OWN["num_key_value_heads"], OWN["num_experts_per_tok"]
-
 
 
 def read(config):

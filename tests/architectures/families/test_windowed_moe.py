@@ -6,8 +6,20 @@ from kvtax.architectures.registry import read_architecture
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
 from kvtax.sources.class_defaults import class_defaults
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "intermediate_size": 96, "head_dim": 24}
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
+EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "intermediate_size": 96,
+    "head_dim": 24,
+}
 EXAONE = {"model_type": "exaone_moe", **SIZES, **EXPERTS, "sliding_window": 16}
 LAGUNA = {
     "model_type": "laguna", **SIZES, **EXPERTS, "shared_expert_intermediate_size": 40, "sliding_window": 16,
@@ -20,7 +32,6 @@ COHERE = {
     "model_type": "cohere2_moe", **SIZES, **EXPERTS, "intermediate_size": 24, "prefix_dense_intermediate_size": 96,
     "num_shared_experts": 1, "first_k_dense_replace": 1, "sliding_window": 16,
 }  # fmt: skip
-
 
 
 def read(config):

@@ -27,7 +27,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     heads_width = shape.num_attention_heads * shape.head_dim
     facts: dict[str, Any] = {}
     body = block(shape, shape.layers, qkv_bias=bias, o_bias=bias, qk_norm="head", norms=NORMS)
-    body += linear(f"{LAYER}.self_attn.gate_proj", heads_width, shape.hidden_size, "attention", shape.layers, shard=COLUMN)
+    body += linear(
+        f"{LAYER}.self_attn.gate_proj", heads_width, shape.hidden_size, "attention", shape.layers, shard=COLUMN
+    )
     if sparse:
         numbers = routed(config, experts=("num_experts", "num_local_experts"))
         facts.update(numbers.facts())
@@ -44,7 +46,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         body += dense_block(f"{LAYER}.mlp", dense, shape.hidden_size, facts["intermediate_size"])
     kinds = config.layer_types(shape.num_hidden_layers)
     if kinds is None:
-        kinds = every_nth_full(shape.num_hidden_layers, config.integer("global_attn_every_n_layers", maximum=MAXIMUM_LAYERS))
+        kinds = every_nth_full(
+            shape.num_hidden_layers, config.integer("global_attn_every_n_layers", maximum=MAXIMUM_LAYERS)
+        )
     window = config.optional_integer("sliding_window")
     caches = attention_caches(config, kinds, shape.num_key_value_heads, shape.head_dim, sliding_window=window)
     return assemble(config, shape, body, caches, prefix=prefix, **facts)

@@ -58,7 +58,9 @@ def build_text(config: Config, *, prefix: str = "") -> Architecture:
     if rows is None or rows == architecture.vocab_size:
         return architecture
     if config.tie_word_embeddings():
-        config.unsupported("output_vocab_size", "a head of other rows than the embedding that it is tied to is not understood")
+        config.unsupported(
+            "output_vocab_size", "a head of other rows than the embedding that it is tied to is not understood"
+        )
     name = f"{prefix}lm_head.weight"
     return architecture.replace(
         tensors=[t._replace(shape=(rows, t.shape[1])) if t.name == name else t for t in architecture.tensors]
@@ -137,7 +139,9 @@ def _audio_encoder(config: Config, prefix: str) -> list[Tensor]:
         config.fail("upsampling_ratios", f"has {len(ratios)} items, more than any encoder")
     width = config.integer("num_filters", maximum=_MAXIMUM_CHANNELS)
     channels, compress = config.integer("audio_channels", maximum=1024), config.integer("compress", maximum=1024)
-    sizes = {key: config.integer(key, maximum=1024) for key in ("kernel_size", "residual_kernel_size", "last_kernel_size")}
+    sizes = {
+        key: config.integer(key, maximum=1024) for key in ("kernel_size", "residual_kernel_size", "last_kernel_size")
+    }
     shortcut, index, model = config.boolean("use_conv_shortcut"), 0, f"{prefix}.encoder.layers"
     found = _wave_convolution(f"{model}.0", width, channels, sizes["kernel_size"], grouped)
     for ratio in reversed(ratios):

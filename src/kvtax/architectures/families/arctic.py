@@ -23,7 +23,12 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     body = block(shape, shape.layers)
     if sparse:
         body += experts(
-            f"{LAYER}.block_sparse_moe", sparse, numbers.num_experts, shape.hidden_size, numbers.moe_intermediate_size, names=NAMES
+            f"{LAYER}.block_sparse_moe",
+            sparse,
+            numbers.num_experts,
+            shape.hidden_size,
+            numbers.moe_intermediate_size,
+            names=NAMES,
         )
         if config.boolean("parallel_attn_mlp_res"):
             body += norm(f"{LAYER}.residual_layernorm", shape.hidden_size, sparse)

@@ -49,7 +49,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     body = [*_attention(reading, shape.layers), *_experts(reading, sparse)]
     body += dense_block(f"{LAYER}.mlp", dense, shape.hidden_size, width, bias=reading.bias)
     body += _mtp(reading, mtp_indices(shape.num_hidden_layers, mtp_count(config)))
-    caches = attention_caches(config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim)
+    caches = attention_caches(
+        config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim
+    )
     return assemble(config, shape, body, caches, prefix=prefix, embed_name="model.word_embeddings", **facts)
 
 
@@ -60,7 +62,14 @@ def _attention(reading: _Reading, layers: tuple[int, ...]) -> list[Tensor]:
     fused, hidden = (heads[0] + 2 * heads[1]) * shape.head_dim, shape.hidden_size
     found = [
         *linear(
-            f"{module}.query_key_value", fused, hidden, "attention", layers, bias=reading.qkv_bias, shard=HEADS, heads=heads
+            f"{module}.query_key_value",
+            fused,
+            hidden,
+            "attention",
+            layers,
+            bias=reading.qkv_bias,
+            shard=HEADS,
+            heads=heads,
         ),
         *linear(
             f"{module}.dense", hidden, heads[0] * shape.head_dim, "attention", layers, bias=reading.bias, shard=ROW

@@ -16,13 +16,13 @@ _FULL = "full_attention"
 
 def _windows(config: Config, num_hidden_layers: int) -> Windows:
     """layer_types; without them every layer is full."""
-    return stated_kinds(config, num_hidden_layers) or [_FULL] * num_hidden_layers, config.optional_integer("sliding_window")
+    return stated_kinds(config, num_hidden_layers) or [_FULL] * num_hidden_layers, config.optional_integer(
+        "sliding_window"
+    )
 
 
 # attention and MLP read the same normed input
-_LAYOUT = Layout(
-    windows=_windows, norms=("input_layernorm",), qkv_bias="attention_bias", o_bias="attention_bias"
-)
+_LAYOUT = Layout(windows=_windows, norms=("input_layernorm",), qkv_bias="attention_bias", o_bias="attention_bias")
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:

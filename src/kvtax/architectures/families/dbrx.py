@@ -57,7 +57,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         Tensor(f"{block}.ffn.experts.mlp.{name}", (rows, hidden), "routed_experts", layers, shard=EXPERT, linear=True)
         for name in ("w1", "v1", "w2")
     ]
-    caches = attention_caches(config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim)
+    caches = attention_caches(
+        config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim
+    )
     return assemble(
         config, shape, body, caches, prefix=prefix, final_norm=norm("transformer.norm_f", hidden), embed_name="transformer.wte",
         intermediate_size=numbers.moe_intermediate_size, **numbers.facts(),

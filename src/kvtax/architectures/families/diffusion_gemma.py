@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import Config
+from kvtax.architectures.decoder import gated_mlp
 from kvtax.architectures.families.gemma4 import build as build_gemma4
 from kvtax.architectures.tensors import norm
-from kvtax.architectures.decoder import gated_mlp
 
 # keys of the text model whose class default is not that of Gemma 4
 _KEYS = (

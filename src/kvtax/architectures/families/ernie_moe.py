@@ -40,7 +40,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         facts["intermediate_size"] = config.integer("intermediate_size")
         body += dense_block(f"{LAYER}.mlp", dense, shape.hidden_size, facts["intermediate_size"], bias=bias)
         body += _mtp(shape, extra, facts["intermediate_size"], bias)
-    caches = attention_caches(config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim)
+    caches = attention_caches(
+        config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim
+    )
     return assemble(config, shape, body, caches, prefix=prefix, head_bias=bias, **facts)
 
 

@@ -21,7 +21,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         width=("intermediate_size",),
     )  # fmt: skip
     body = block(shape, shape.layers, qkv_bias=bias, o_bias=bias)
-    body.append(Tensor(f"{LAYER}.self_attn.sinks", (shape.num_attention_heads,), "attention", shape.layers, shard=COLUMN))
+    body.append(
+        Tensor(f"{LAYER}.self_attn.sinks", (shape.num_attention_heads,), "attention", shape.layers, shard=COLUMN)
+    )
     body += _experts(shape, numbers)
     kinds = config.layer_types(shape.num_hidden_layers)
     if kinds is None:
@@ -39,7 +41,9 @@ def _experts(shape: Shape, numbers: Routed) -> list[Tensor]:
     module, layers = f"{LAYER}.mlp", shape.layers
 
     def expert(name: str, *sizes: int, linear: bool = False) -> Tensor:
-        return Tensor(f"{module}.experts.{name}", (count, *sizes), "routed_experts", layers, shard=EXPERT, linear=linear)
+        return Tensor(
+            f"{module}.experts.{name}", (count, *sizes), "routed_experts", layers, shard=EXPERT, linear=linear
+        )
 
     return [
         Tensor(f"{module}.router.weight", (count, hidden), "router", layers),

@@ -27,7 +27,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         kinds = config.layer_types(shape.num_hidden_layers) or [
             "sliding_attention" if index % 4 else "full_attention" for index in shape.layers
         ]
-        body.append(Tensor(f"{LAYER}.self_attn.sinks", (shape.num_attention_heads,), "attention", shape.layers, shard=COLUMN))
+        body.append(
+            Tensor(f"{LAYER}.self_attn.sinks", (shape.num_attention_heads,), "attention", shape.layers, shard=COLUMN)
+        )
     window = config.optional_integer("sliding_window")
     caches = attention_caches(config, kinds, shape.num_key_value_heads, shape.head_dim, sliding_window=window)
     return assemble(
@@ -41,8 +43,22 @@ def _experts(shape: Shape, numbers: Routed) -> list[Tensor]:
     module, layers = f"{LAYER}.block_sparse_moe", shape.layers
     return [
         Tensor(f"{module}.router.layer.weight", (count, hidden), "router", layers),
-        Tensor(f"{module}.input_linear.weight", (count, 2 * width, hidden), "routed_experts", layers, shard=EXPERT, linear=True),
-        Tensor(f"{module}.output_linear.weight", (count, hidden, width), "routed_experts", layers, shard=EXPERT, linear=True),
+        Tensor(
+            f"{module}.input_linear.weight",
+            (count, 2 * width, hidden),
+            "routed_experts",
+            layers,
+            shard=EXPERT,
+            linear=True,
+        ),
+        Tensor(
+            f"{module}.output_linear.weight",
+            (count, hidden, width),
+            "routed_experts",
+            layers,
+            shard=EXPERT,
+            linear=True,
+        ),
     ]
 
 

@@ -32,7 +32,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     suffix = "weight" if second else "scale"
     for name in NORMS:
         body.append(Tensor(f"{LAYER}.{name}.{suffix}", (shape.hidden_size,), "norms", shape.layers))
-    caches = attention_caches(config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim)
+    caches = attention_caches(
+        config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim
+    )
     return assemble(
         config, shape, body, caches, prefix=prefix, final_norm=[Tensor(f"model.norm.{suffix}", (shape.hidden_size,), "norms")],
         intermediate_size=width, **numbers.facts(),

@@ -48,11 +48,15 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     if len(set(sparse)) < 2:
         return architecture
     matrix = 3 * shape.hidden_size
-    idle = sum((layer.num_experts - layer.num_experts_per_tok) * layer.moe_intermediate_size * matrix for layer in sparse)
+    idle = sum(
+        (layer.num_experts - layer.num_experts_per_tok) * layer.moe_intermediate_size * matrix for layer in sparse
+    )
     return architecture.replace(active_parameters=architecture.parameters - idle)
 
 
-def _numbers(config: Config, keys: tuple[str, ...], layers: int, default: int, *, minimum: int, maximum: int) -> list[int]:
+def _numbers(
+    config: Config, keys: tuple[str, ...], layers: int, default: int, *, minimum: int, maximum: int
+) -> list[int]:
     """A number that is the same in every layer, or a list of (at least) one number per layer."""
     name, value = config.find(*keys, default=default)
     if isinstance(value, list):

@@ -62,7 +62,11 @@ def _merger(config: Config, hidden: int, *, plain: bool) -> list[Tensor]:
 
     HunYuan-VL has a linear layer behind them, vectors around an image and a norm at the end (`plain` is without).
     """
-    width, merge, name = config.integer("hidden_size"), config.integer("spatial_merge_size", maximum=1024), "vit.perceive"
+    width, merge, name = (
+        config.integer("hidden_size"),
+        config.integer("spatial_merge_size", maximum=1024),
+        "vit.perceive",
+    )
     if plain:
         out_width, merged = config.integer("out_hidden_size"), width * merge * merge
         return [

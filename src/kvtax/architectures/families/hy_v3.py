@@ -31,7 +31,9 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     if dense:
         facts["intermediate_size"] = config.integer("intermediate_size")
         body += dense_block(f"{LAYER}.mlp", dense, shape.hidden_size, facts["intermediate_size"], bias=bias)
-    caches = attention_caches(config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim)
+    caches = attention_caches(
+        config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim
+    )
     return assemble(config, shape, body, caches, prefix=prefix, **facts)
 
 

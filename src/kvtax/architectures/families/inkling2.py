@@ -88,9 +88,7 @@ def _attention(shape: Hybrid, heads: Heads, layers: tuple[int, ...], *, dynamic:
     return found
 
 
-def _block_residuals(
-    shape: Hybrid, hidden: int, sliding: tuple[int, ...], full: tuple[int, ...]
-) -> list[Tensor]:
+def _block_residuals(shape: Hybrid, hidden: int, sliding: tuple[int, ...], full: tuple[int, ...]) -> list[Tensor]:
     """A query for the input of each MLP, one or (full attention) three for that of attention behind layer 0, one at the end."""
     found = [Tensor(f"{_QUERIES}.mlp_queries.*", (hidden,), "other", shape.layers, dtype="float32")]
     for layers, size in ((sliding, (hidden,)), (full, (3, hidden))):

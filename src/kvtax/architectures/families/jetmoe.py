@@ -23,11 +23,15 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     body = [
         *_experts(f"{attention}.experts", layers, hidden, numbers, width, width),
         *linear(f"{attention}.kv_proj", 2 * width, hidden, "attention", layers, shard=HEADS, heads=(0, kv_heads)),
-        *_experts(f"{LAYER}.mlp", layers, hidden, numbers, 2 * numbers.moe_intermediate_size, numbers.moe_intermediate_size),
+        *_experts(
+            f"{LAYER}.mlp", layers, hidden, numbers, 2 * numbers.moe_intermediate_size, numbers.moe_intermediate_size
+        ),
         *norm(f"{LAYER}.input_layernorm", hidden, layers),
         *norm(f"{LAYER}.post_attention_layernorm", hidden, layers),
     ]
-    caches = attention_caches(config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim)
+    caches = attention_caches(
+        config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim
+    )
     return assemble(
         config, shape, body, caches, prefix=prefix, intermediate_size=numbers.moe_intermediate_size, **numbers.facts()
     )
@@ -41,10 +45,20 @@ def _experts(
     return [
         Tensor(f"{module}.router.layer.weight", (count, hidden_size), "router", layers),
         Tensor(
-            f"{module}.input_linear.weight", (count, input_width, hidden_size), "routed_experts", layers, shard=EXPERT, linear=True
+            f"{module}.input_linear.weight",
+            (count, input_width, hidden_size),
+            "routed_experts",
+            layers,
+            shard=EXPERT,
+            linear=True,
         ),
         Tensor(
-            f"{module}.output_linear.weight", (count, hidden_size, output_width), "routed_experts", layers, shard=EXPERT, linear=True
+            f"{module}.output_linear.weight",
+            (count, hidden_size, output_width),
+            "routed_experts",
+            layers,
+            shard=EXPERT,
+            linear=True,
         ),
         Tensor(f"{module}.bias", (hidden_size,), "other", layers),
     ]

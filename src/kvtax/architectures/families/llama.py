@@ -26,5 +26,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         *norm(f"{layer}.input_layernorm", shape.hidden_size, shape.layers),
         *norm(f"{layer}.post_attention_layernorm", shape.hidden_size, shape.layers),
     ]  # fmt: skip
-    caches = attention_caches(config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim)
+    caches = attention_caches(
+        config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim
+    )
     return assemble(config, shape, body, caches, prefix=prefix, intermediate_size=intermediate_size)

@@ -86,7 +86,9 @@ def _attention_shapes(config: Config, shape: Shape) -> tuple[Attention, Attentio
     full_sinks = config.boolean("add_full_attention_sink_bias")
     full = Attention(shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim, v_head_dim, full_sinks)
     heads = config.optional_integer("swa_num_attention_heads", maximum=MAXIMUM_HEADS) or shape.num_attention_heads
-    kv_heads = config.optional_integer("swa_num_key_value_heads", maximum=MAXIMUM_HEADS) or 2 * shape.num_key_value_heads
+    kv_heads = (
+        config.optional_integer("swa_num_key_value_heads", maximum=MAXIMUM_HEADS) or 2 * shape.num_key_value_heads
+    )
     if heads % kv_heads:
         config.fail("swa_num_key_value_heads", f"{kv_heads} key/value heads do not divide {heads} query heads")
     windowed = Attention(

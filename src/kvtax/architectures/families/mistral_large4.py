@@ -175,9 +175,7 @@ def _experts(config: Config, shape: _Numbers, facts: dict[str, Any]) -> list[Ten
     facts["num_experts"] = moe.num_experts
     facts["num_experts_per_tok"] = moe.num_experts_per_tok
     facts["moe_intermediate_size"] = moe.moe_intermediate_size
-    found = experts(
-        _LAYER, shape.sparse, moe.num_experts, shape.hidden_size, moe.moe_intermediate_size, names=_MLP
-    )
+    found = experts(_LAYER, shape.sparse, moe.num_experts, shape.hidden_size, moe.moe_intermediate_size, names=_MLP)
     if moe.shared_intermediate_size:
         found += gated_mlp(
             f"{_LAYER}.shared_experts", shape.sparse, shape.hidden_size, moe.shared_intermediate_size,

@@ -18,7 +18,11 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     flex = config.model_type == "flex_olmo"
     bias = config.boolean("attention_bias")
     numbers = routed(config, experts=("num_experts", "num_local_experts"), width=("intermediate_size",))
-    names = ("post_attention_layernorm", "post_feedforward_layernorm") if flex else ("input_layernorm", "post_attention_layernorm")
+    names = (
+        ("post_attention_layernorm", "post_feedforward_layernorm")
+        if flex
+        else ("input_layernorm", "post_attention_layernorm")
+    )
     body = block(shape, shape.layers, qkv_bias=bias, o_bias=bias, qk_norm="full" if flex else "", norms=names)
     if not flex:
         # these two do not follow a head_dim that the config may state

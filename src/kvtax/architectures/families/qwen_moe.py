@@ -45,7 +45,9 @@ def sparse_layers(config: Config, shape: Shape) -> tuple[int, ...]:
     return tuple(index for index in shape.layers if index not in dense_only and (index + 1) % step == 0)
 
 
-def _experts(config: Config, shape: Shape, sparse: tuple[int, ...], facts: dict[str, Any], *, shared: bool) -> list[Tensor]:
+def _experts(
+    config: Config, shape: Shape, sparse: tuple[int, ...], facts: dict[str, Any], *, shared: bool
+) -> list[Tensor]:
     """The experts and, with `shared`, a shared expert behind a gate of one output."""
     numbers = routed(config, experts=EXPERT_KEYS)
     facts.update(numbers.facts())
@@ -65,5 +67,7 @@ def _caches(config: Config, shape: Shape, second: bool) -> list[LayerCache]:
         kinds = ["full_attention" if window is None else "sliding_attention"] * shape.num_hidden_layers
         if second and window is not None:
             limit = config.integer("max_window_layers", minimum=0, maximum=MAXIMUM_LAYERS)
-            kinds = ["sliding_attention" if index % 2 == 0 and index < limit else "full_attention" for index in shape.layers]
+            kinds = [
+                "sliding_attention" if index % 2 == 0 and index < limit else "full_attention" for index in shape.layers
+            ]
     return attention_caches(config, kinds, shape.num_key_value_heads, shape.head_dim, sliding_window=window)

@@ -44,7 +44,10 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         bias = config.boolean("mlp_bias")
         body += dense_block(f"{LAYER}.mlp", dense, shape.hidden_size, width, bias=bias)
         # MTP layers are windowed ones with a dense MLP and a head of their own
-        decoder = [*_attention(config, shape, extra, sliding), *dense_block(f"{LAYER}.mlp", extra, shape.hidden_size, width, bias=bias)]
+        decoder = [
+            *_attention(config, shape, extra, sliding),
+            *dense_block(f"{LAYER}.mlp", extra, shape.hidden_size, width, bias=bias),
+        ]
         mtp = _mtp(shape, extra, decoder)
     window = config.optional_integer("sliding_window")
     caches = attention_caches(config, kinds, shape.num_key_value_heads, shape.head_dim, sliding_window=window)
@@ -91,7 +94,10 @@ def _sliding_heads(config: Config, shape: Shape) -> int:
                 other.unsupported(key, f"windowed layers with another {key} than full layers are not understood")
     heads = heads or shape.num_attention_heads
     if heads % shape.num_key_value_heads:
-        config.fail("num_sliding_attention_heads", f"{shape.num_key_value_heads} key/value heads do not divide {heads} query heads")
+        config.fail(
+            "num_sliding_attention_heads",
+            f"{shape.num_key_value_heads} key/value heads do not divide {heads} query heads",
+        )
     return heads
 
 

@@ -42,7 +42,9 @@ VARIANTS = {
     "laguna": Variant(shared="shared_expert", shared_width="shared_expert_intermediate_size"),
     "mellum": Variant(),
     "flint": Variant(shared="shared_expert", shared_width="shared_expert_intermediate_size", sinks="softmax_offset"),
-    "cohere2_moe": Variant(qk_norm=False, norms=("input_layernorm",), width="intermediate_size", shared="shared_experts"),
+    "cohere2_moe": Variant(
+        qk_norm=False, norms=("input_layernorm",), width="intermediate_size", shared="shared_experts"
+    ),
 }
 
 
@@ -153,7 +155,9 @@ def _attention(config: Config, shape: Shape, variant: Variant) -> list[Tensor]:
         found += norm(f"{LAYER}.{name}", shape.hidden_size, shape.layers)
     for heads in dict.fromkeys(counts):
         if heads % shape.num_key_value_heads:
-            config.fail("num_attention_heads_per_layer", f"{shape.num_key_value_heads} key/value heads do not divide {heads}")
+            config.fail(
+                "num_attention_heads_per_layer", f"{shape.num_key_value_heads} key/value heads do not divide {heads}"
+            )
         layers = tuple(index for index in shape.layers if counts[index] == heads)
         found += attention(
             f"{LAYER}.self_attn", layers, shape.hidden_size, heads, shape.num_key_value_heads, shape.head_dim,
@@ -176,7 +180,12 @@ def _experts(config: Config, shape: Shape, variant: Variant, numbers: Routed, la
     """Router, routed experts and the shared MLP."""
     module, hidden = f"{LAYER}.mlp", shape.hidden_size
     found = experts(
-        module, layers, numbers.num_experts, hidden, numbers.moe_intermediate_size, correction_bias=variant.correction_bias
+        module,
+        layers,
+        numbers.num_experts,
+        hidden,
+        numbers.moe_intermediate_size,
+        correction_bias=variant.correction_bias,
     )
     if config.model_type == "laguna":
         # a parameter of the class, unlike the other model types' buffers

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
-from kvtax.architectures.cache import FullAttention, LayerCache, Recurrent, SlidingWindow, State
-from kvtax.architectures.config import Config, describe
+from kvtax.architectures.config import Config
 from kvtax.architectures.decoder import Shape, assemble, gated_mlp
 from kvtax.architectures.mixture import Routed, routed
 from kvtax.architectures.recurrent import kernel_size
