@@ -27,10 +27,12 @@ def run(command: str) -> str:
 
     command, _, head = command.partition(" | head -")
     os.environ.update(COLUMNS=WIDTH, NO_COLOR="1")
-    out = io.StringIO()
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="utf-8", newline="\n")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
         main(shlex.split(command)[1:])
-    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    out.flush()
+    lines = [line.rstrip() for line in raw.getvalue().decode().splitlines()]
     if head:
         lines = lines[: int(head)]
     return "\n".join(lines).strip("\n") + "\n"

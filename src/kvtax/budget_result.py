@@ -107,7 +107,11 @@ class Budget:
     def free_bytes(self) -> int:
         """What the engine sees free when it starts to load [bytes]."""
         given = self.prepared.deployment.free_memory
-        return self.memory.total_bytes - self.memory.outside_bytes if given is None else given
+        return (
+            self.memory.total_bytes - self.memory.outside_bytes
+            if given is None
+            else min(given, self.memory.total_bytes)
+        )
 
     # ---- KV ----
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvtax.budget_result import COVERAGE, SCHEMA, TYPICAL_REQUEST_TOKENS, Budget, catalogue_stamp
-from kvtax.deployment import Deployment, make_deployment
+from kvtax.deployment import SPELLINGS, Deployment, make_deployment
 from kvtax.hardware.gpu import Gpu
 from kvtax.prepared import Prepared
 from kvtax.sources.local import looks_like_path
@@ -75,7 +75,7 @@ def budget(
     else:
         given = fields
     key: Any = None
-    if not models and not gpus:
+    if not models and not gpus and SPELLINGS.keys().isdisjoint(given):
         try:
             key = _key(given)
             prepared = _PREPARED.get(key)

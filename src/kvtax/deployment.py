@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kvtax.errors import InputError
-from kvtax.units import parse_bytes, parse_tokens
+from kvtax.units import MIB, parse_bytes, parse_tokens
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers")
 
@@ -151,7 +151,7 @@ def _checked(name: str, value: Any) -> Any:
             raise InputError("must be a name, a path or a parsed config", code="invalid-input", where=name)
         return value
     if name in _MEMORY:
-        return parse_bytes(_number_or_text(name, value), name)
+        return _memory(name, parse_bytes(_number_or_text(name, value), name))
     if name in _TOKENS:
         return parse_tokens(_number_or_text(name, value), name)
     if name in _COUNTS:
@@ -168,9 +168,24 @@ def _checked(name: str, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
             raise InputError(f"must be above 0 and at most 1, not {value!r:.64}", code="invalid-quantity", where=name)
         return float(value)
+    if name == "engine_version" and isinstance(value, str):
+        return value.strip()  # any string: what has no number in it is the newest, with a notice
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"must be a word, not {value!r:.64}", code="invalid-input", where=name)
     return value.strip()
+
+
+def _memory(name: str, size: int) -> int:
+    """A size of memory that can be: a card of 48 bytes is a card of 48 GiB whose unit was forgotten."""
+    least = {"vram": MIB, "weights_bytes": 1}.get(name, 0)
+    if size < least:
+        raise InputError(
+            f"must be at least {least:,} bytes, not {size:,}",
+            code="invalid-quantity",
+            hint="a number alone counts bytes: write 48GiB, 48GB or 80000MiB",
+            where=name,
+        )
+    return size
 
 
 def _number_or_text(name: str, value: Any) -> int | str:

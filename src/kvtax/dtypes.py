@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvtax.errors import UnknownNameError
+from kvtax.errors import InputError, UnknownNameError
 
 
 class Dtype(NamedTuple):
@@ -68,13 +68,19 @@ _ALIASES = {
 _ALIASES.update({dtype.safetensors.lower(): dtype.name for dtype in _TABLE if dtype.safetensors})
 
 
+def _word(name: object) -> str:
+    if not isinstance(name, str):
+        raise InputError(f"a dtype is named by a word, not {name!r:.64}", code="invalid-dtype")
+    return name.lower()
+
+
 def find_dtype(name: str) -> Dtype:
     """The format of a name or one of its usual spellings (`bf16`, `torch.bfloat16`, `BF16`).
 
     Raises:
         UnknownNameError: code `unknown-dtype`.
     """
-    key = name.lower()
+    key = _word(name)
     dtype = DTYPES.get(_ALIASES.get(key, key))
     if dtype is None:
         raise UnknownNameError(
@@ -100,7 +106,7 @@ def resolve_kv_dtype(name: str) -> str:
     Raises:
         UnknownNameError: code `unknown-kv-dtype`.
     """
-    key = name.lower()
+    key = _word(name)
     key = _ALIASES.get(key, key)
     if key not in KV_DTYPES:
         raise UnknownNameError(

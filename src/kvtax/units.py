@@ -29,6 +29,8 @@ def _split(text: str, what: str) -> tuple[str, str]:
     while end < len(text) and ((text[end].isascii() and text[end].isdigit()) or text[end] == "."):
         end += 1
     number, unit = text[:end], text[end:].strip().lower()
+    if text.startswith("-"):
+        raise InputError(f"{what} {text[:64]!r} is negative", code="invalid-quantity")
     if not number or number.count(".") > 1 or number == "." or len(number) > 24:
         raise InputError(f"{what} {text[:64]!r} is not a number with a unit", code="invalid-quantity")
     return number, unit
@@ -80,6 +82,8 @@ def parse_tokens(text: str | int, what: str = "number of tokens") -> int:
                 hint="write 8192, 8k, 128k or 1M",
             )
         value = _scale(number, _TOKEN_UNITS[unit])
+        if not unit and value != float(number):
+            raise InputError(f"{what} must be a whole number, not {str(text)[:64]}", code="invalid-quantity")
     if not 1 <= value <= _MAXIMUM_TOKENS:
         raise InputError(f"{what} must be between 1 and 2^31, not {str(text)[:64]}", code="invalid-quantity")
     return value

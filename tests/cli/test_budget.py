@@ -369,3 +369,67 @@ def test_help_has_groups_and_three_examples(here):
     assert "--max-running-requests" not in out
     assert max(map(len, out.splitlines())) <= 100
     assert here("budget", "-h").out == out
+
+
+# ---- what a new user does ----
+
+
+@pytest.mark.skipif(os.name == "nt", reason="closes a descriptor with the shell of POSIX")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("-m llama-3-8b -g a100-80", 0), ("-m llama-3-8b -g a100-80 --json -n 1000", 1), ("--no-such-option --json", 2)],
+)
+def test_without_stdout_the_exit_code_still_answers(words, code):
+    line = f"'{sys.executable}' -m kvtax budget {words} >&-"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, env={**os.environ, **CLEAN}, check=False)
+    assert done.returncode == code
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_folder_called_like_an_alias_hides_nothing(here, tmp_path):
+    (tmp_path / "llama-3-8b").mkdir()
+    (tmp_path / "Qwen" / "Qwen3-8B").mkdir(parents=True)
+    (tmp_path / "my-runs").mkdir()
+    assert here(*FITS).code == 0
+    assert here("budget", "Qwen/Qwen3-8B", "-g", "a100-80").code == 0
+    assert "holds no config.json" in here("budget", "my-runs", "-g", "a100-80").err
+    (tmp_path / "llama-3-8b" / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 16}))
+    assert json.loads(here(*FITS, "--json").out)["model"]["source"] == "file llama-3-8b"
+
+
+def test_an_empty_stdin_is_said():
+    ran = run("budget", "-", "-g", "l4")
+    assert (ran.code, ran.err) == (2, "error: stdin: is empty\n")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "says"),
+    [
+        ("--vram", "48", "write 48GiB"),
+        ("--vram", "0", "at least"),
+        ("--weights-bytes", "0", "at least 1"),
+        ("--context", "8.3", "whole number"),
+        ("--context", "-1", "negative"),
+        ("-n", "1.5", "whole number"),
+        ("-n", "-3", "negative"),
+    ],
+)
+def test_a_number_that_cannot_be_meant_is_refused(here, flag, value, says):
+    ran = here(*FITS[:5], flag, value)
+    assert ran.code == 2
+    assert says in ran.err
+
+
+def test_a_narrow_table_of_cards_drops_columns_and_cuts_no_number(here):
+    wide, narrow = (here("budget", "llama-3-8b", env={"COLUMNS": width}).out for width in ("100", "60"))
+    assert "needed" in wide
+    assert "needed" not in narrow
+    assert "\u2026" not in narrow
+    for card in ("rtx-4090", "a100-80gb-sxm", "mi300x"):
+        assert any(line.startswith(card) for line in narrow.splitlines())
+
+
+def test_what_is_free_above_the_card_is_an_assumption(here):
+    ran = here(*FITS, "--free-memory", "200GiB", "--strict", "--json")
+    assert ran.code == 1
+    assert "free-above-total" in [notice["code"] for notice in json.loads(ran.out)["notices"]]

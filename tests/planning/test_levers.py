@@ -81,3 +81,11 @@ def test_the_common_cards_are_in_the_catalogue_smallest_first():
     totals = [find_gpu(name).total_bytes for name in COMMON_CARDS]
     assert [find_gpu(name).id for name in COMMON_CARDS] == list(COMMON_CARDS)
     assert totals == sorted(totals)
+
+
+def test_too_few_cards_are_cured_by_more_cards_or_fewer_ranks():
+    base = kvtax.budget(model="llama-3-8b", gpu="a100-80", gpu_count=1, tensor_parallel_size=2)
+    assert base.verdict == "refused"
+    found = {lever.change.flags: lever for lever in levers(base)}
+    assert found["--gpu-count 2"].budget.fits
+    assert found["--tp 1"].change.cost == "1 rank"

@@ -134,11 +134,11 @@ def test_a_user_config_that_is_no_config(tmp_path: object, text: str) -> None:
 
 def test_a_user_config_that_is_too_large_or_not_there(tmp_path: object) -> None:
     path = os.path.join(str(tmp_path), "config.json")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="no such file"):
         read_config(ModelEntry("x", path, "user", "mine"))
     with open(path, "wb") as file:
         file.truncate(2**30)
-    with pytest.raises(ConfigError, match="16 MiB"):
+    with pytest.raises(ConfigError, match="4 MiB"):
         read_config(ModelEntry("x", path, "user", "mine"))
 
 
@@ -156,3 +156,23 @@ def test_search() -> None:
     assert all("qwen" in entry.id.lower() for entry in search_models("Qwen/ fp8"))
     assert search_models("no-such-model") == ()
     assert len(search_models("")) == len(ALL)
+
+
+def test_a_hub_id_with_a_typing_error_gets_the_closest() -> None:
+    with pytest.raises(SourceError) as caught:
+        find_model("meta-llama/Meta-Llama-3-8B-Instuct")
+    assert "did you mean meta-llama/Meta-Llama-3-8B-Instruct" in caught.value.hint
+    with pytest.raises(SourceError) as caught:
+        find_model("some-org/some-model")
+    assert "did you mean" not in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [('{"a": NaN}', "NaN"), ('{"a":' * 100_000 + "1" + "}" * 100_000, "nested"), ("[1]", "object")]
+)
+def test_a_user_config_is_read_as_strictly_as_any_other(tmp_path: object, text: str, says: str) -> None:
+    path = os.path.join(str(tmp_path), "config.json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    with pytest.raises(ConfigError, match=says):
+        read_config(ModelEntry("x", path, "user", "mine"))

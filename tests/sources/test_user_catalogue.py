@@ -138,3 +138,21 @@ def test_the_nearest_kvtax_toml_is_found(tmp_path: Path) -> None:
     assert find_kvtax_toml(str(deep)) == inner
     os.makedirs(deep / "kvtax.toml")
     assert find_kvtax_toml(str(deep)) == inner
+
+
+@pytest.mark.parametrize(("maker", "known"), [("", True), ("nvidia", True), ("AMD", True), ("Intel", False)])
+def test_a_card_of_ones_own_gets_the_engines_rules(tmp_path: Path, maker: str, known: bool) -> None:
+    import kvtax
+
+    path = tmp_path / "kvtax.toml"
+    path.write_text(f'[[gpu]]\nid = "lab-card"\nmemory = "47.5GiB"\nvendor = "{maker}"\n', encoding="utf-8")
+    found = kvtax.budget(model="llama-3-8b", gpu="lab-card", gpus=load_catalogue(str(path))[1])
+    assert ("no-engine-rule" in [notice.code for notice in found.notices]) is not known
+
+
+def test_memory_without_a_unit_that_was_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "kvtax.toml"
+    path.write_text('[[gpu]]\nid = "lab-card"\nmemory = 48\n', encoding="utf-8")
+    with pytest.raises(InputError, match="at least") as caught:
+        load_catalogue(str(path))
+    assert "48GiB" in caught.value.hint

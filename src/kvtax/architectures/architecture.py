@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kvtax.architectures.cache import CrossAttention, FullAttention, LayerCache, Recurrent
 from kvtax.architectures.tensors import Tensor
 from kvtax.dtypes import find_dtype, resolve_kv_dtype
+from kvtax.errors import InputError
 from kvtax.terms import Notice
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Architecture:
         num_key_value_heads: key/value heads of the layer that has most [heads].
         vocab_size: rows of the embedding [tokens].
         max_position_embeddings: longest context, scaling included, None where there is none [tokens].
+        usual_context: a shorter one that engines take where none is asked for, None for the longest [tokens].
         num_experts: routed experts of a MoE layer, 0 for a dense model [experts].
         num_experts_per_tok: routed experts that one token uses [experts].
         moe_intermediate_size: width of one routed expert [elements].
@@ -61,6 +63,7 @@ class Architecture:
         intermediate_size: int = 0,
         cache_layers: Iterable[int] | None = None,
         max_position_embeddings: int | None = None,
+        usual_context: int | None = None,
         num_experts: int = 0,
         num_experts_per_tok: int = 0,
         moe_intermediate_size: int = 0,
@@ -86,6 +89,7 @@ class Architecture:
         self.num_key_value_heads = num_key_value_heads
         self.intermediate_size = intermediate_size
         self.max_position_embeddings = max_position_embeddings
+        self.usual_context = usual_context
         self.num_experts = num_experts
         self.num_experts_per_tok = num_experts_per_tok
         self.moe_intermediate_size = moe_intermediate_size
@@ -106,7 +110,7 @@ class Architecture:
             key: getattr(self, key)
             for key in (
                 "model_type", "name", "tensors", "caches", "cache_layers", "num_hidden_layers", "hidden_size", "vocab_size",
-                "num_attention_heads", "head_dim", "num_key_value_heads", "intermediate_size", "max_position_embeddings",
+                "num_attention_heads", "head_dim", "num_key_value_heads", "intermediate_size", "max_position_embeddings", "usual_context",
                 "num_experts", "num_experts_per_tok", "moe_intermediate_size", "dtype", "dtype_stated", "quantization", "kind",
                 "rotary_dim", "defaults_used", "notices",
             )
@@ -193,12 +197,14 @@ class Architecture:
             Size [bytes].
         """
         name = resolve_kv_dtype(dtype)
-        return sum(count * cache.bytes(tokens, name) for cache, count in self.cache_groups)
+        held = _count(tokens, "tokens")
+        return sum(count * cache.bytes(held, name) for cache, count in self.cache_groups)
 
     def kv_bytes_per_token(self, dtype: str = "bfloat16", at: int | None = None) -> int:
         """Bytes that one more token adds: once every window is full (`at=None`), or as the at-th token (`at=1`: before any window is full)."""
         name = resolve_kv_dtype(dtype)
-        return sum(count * cache.growth(name, at) for cache, count in self.cache_groups)
+        token = None if at is None else _count(at, "at")
+        return sum(count * cache.growth(name, token) for cache, count in self.cache_groups)
 
     def state_bytes(self, dtype: str = "bfloat16", ssm_dtype: str | None = None) -> int:
         """Fixed bytes per sequence of recurrent layers: conv states in the model dtype, recurrent states in `ssm_dtype` or what the config declares.
@@ -219,6 +225,7 @@ class Architecture:
     def cross_attention_bytes(self, source_tokens: int | None = None, dtype: str = "bfloat16") -> int:
         """Bytes of the keys and values of a source (encoder output, image tokens) that a request keeps; by default of the longest source."""
         name = resolve_kv_dtype(dtype)
+        source_tokens = None if source_tokens is None else _count(source_tokens, "source_tokens")
         return sum(
             count * cache.source_bytes(name, source_tokens)
             for cache, count in self.cache_groups
@@ -229,3 +236,9 @@ class Architecture:
     def attention_layers(self) -> int:
         """Layers whose cache grows without bound."""
         return sum(count for cache, count in self.cache_groups if isinstance(cache, FullAttention))
+
+
+def _count(tokens: object, name: str) -> int:
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+        raise InputError(f"must be a whole number of tokens, not {tokens!r:.64}", code="invalid-quantity", where=name)
+    return tokens

@@ -317,24 +317,28 @@ class Config:
         return value[0] if isinstance(value, list) and value and isinstance(value[0], str) else ""
 
     def dtype(self) -> str:
-        """The stated dtype of the weights (`dtype` or `torch_dtype`, here or at an outer level), or the empty string.
+        """The stated dtype of the weights (`dtype` or `torch_dtype`), or the empty string.
+
+        The outermost level that states one wins, as in engines: nested configs of old files often keep float32 from before the export.
 
         Raises:
             ConfigError: a dtype that is not known.
+
+        Source: vllm 0.33.0 transformers_utils/model_arch_config_convertor.py get_torch_dtype.
         """
         from kvtax.dtypes import find_dtype
         from kvtax.errors import UnknownNameError
 
-        level: Config | None = self
-        while level is not None:
-            for key in ("dtype", "torch_dtype"):
-                value = level.values.get(key)
-                if isinstance(value, str) and value and value != "auto":
-                    try:
-                        return find_dtype(value).name
-                    except UnknownNameError:
-                        level.fail(key, f"{describe(value)} is not a dtype that is known")
-            level = level.parent
+        outer = "" if self.parent is None else self.parent.dtype()
+        if outer:
+            return outer
+        for key in ("dtype", "torch_dtype"):
+            value = self.values.get(key)
+            if isinstance(value, str) and value and value != "auto":
+                try:
+                    return find_dtype(value).name
+                except UnknownNameError:
+                    self.fail(key, f"{describe(value)} is not a dtype that is known")
         return ""
 
     def num_key_value_heads(self, num_attention_heads: int) -> int:

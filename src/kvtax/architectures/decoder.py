@@ -8,7 +8,7 @@ from typing import Any
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import FullAttention, LayerCache, SlidingWindow
 from kvtax.architectures.config import Config
-from kvtax.architectures.context import context_limit
+from kvtax.architectures.context import context_limit, usual_context
 from kvtax.architectures.tensors import (
     COLUMN,
     EXPERT,
@@ -264,6 +264,7 @@ def assemble(
         "head_dim": shape.head_dim,
         "rotary_dim": shape.head_dim,
         "max_position_embeddings": context_limit(config),
+        "usual_context": usual_context(config),
     }
     fields.update(facts)
     return Architecture(

@@ -25,6 +25,18 @@ def no_windows(_config: Config, num_hidden_layers: int) -> Windows:
     return [FULL] * num_hidden_layers, None
 
 
+def listed(config: Config, num_hidden_layers: int) -> Windows:
+    """Windows only where layer_types names sliding layers and sliding_window is a number; a lone sliding_window is ignored.
+
+    Source: vllm 0.33.0 model_executor/models/llama.py LlamaAttention.
+    """
+    kinds = stated_kinds(config, num_hidden_layers)
+    window = config.optional_integer("sliding_window", minimum=0) or None
+    if kinds is None or window is None:
+        kinds = [FULL] * num_hidden_layers if kinds is None else [FULL if kind == SLIDING else kind for kind in kinds]
+    return kinds, window
+
+
 def uniform(config: Config, num_hidden_layers: int) -> Windows:
     """A `sliding_window` that is not null is that of every layer, unless the config states layer_types."""
     window = config.optional_integer("sliding_window")

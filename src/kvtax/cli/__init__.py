@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after the program's name; None: those of this process.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    _open_streams()
     _forgive_encodings()
     try:
         code = _run(words)
@@ -74,6 +75,15 @@ def load_command(name: str) -> Command:
 
     command: Command = import_module(COMMANDS[name][0]).COMMAND
     return command
+
+
+def _open_streams() -> None:
+    """Give a process that was started without stdout or stderr (`>&-`, pythonw) a place to write to: the exit code still answers."""
+    import os
+
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  stays open as long as the process
 
 
 def _forgive_encodings() -> None:

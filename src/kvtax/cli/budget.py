@@ -255,8 +255,8 @@ COMMAND = Command(
     examples=(
         ("one model on one card", "kvtax budget -m llama-3-8b -g a100-80 --context 8k"),
         (
-            "64 requests at once on two cards, and how each number comes about",
-            "kvtax budget -m llama-3-70b -g h100-sxm --tp 2 --context 16k -n 64 --explain",
+            "16 requests at once on four cards, and how each number comes about",
+            "kvtax budget -m llama-3.1-70b -g h100-sxm --tp 4 --context 16k -n 16 --explain",
         ),
         ("a config of your own on the common cards, as CSV", "kvtax budget --format csv - < config.json"),
     ),

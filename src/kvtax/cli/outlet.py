@@ -20,6 +20,8 @@ from kvtax.cli.exits import UsageError
 from kvtax.errors import InputError
 
 WIDTH_WITHOUT_TERMINAL = 100
+_LEAST_WIDTH = 60
+"""A narrower terminal folds the lines of this width: columns of one letter each are worse."""
 _SPELLINGS = {"md": "markdown", "text": "plain"}
 _DRAWING = "\u2588\u258f\u258c"
 
@@ -170,10 +172,10 @@ def choose_look(values: Mapping[str, Any], outlet: Outlet, formats: Sequence[str
 def _width(outlet: Outlet) -> int:
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and len(columns) < 6 and int(columns) > 0:
-        return max(int(columns), 40)
+        return max(int(columns), _LEAST_WIDTH)
     if outlet.is_terminal:
         try:
-            return max(os.get_terminal_size(sys.stdout.fileno()).columns or WIDTH_WITHOUT_TERMINAL, 40)
+            return max(os.get_terminal_size(sys.stdout.fileno()).columns or WIDTH_WITHOUT_TERMINAL, _LEAST_WIDTH)
         except (OSError, ValueError):
             pass
     return WIDTH_WITHOUT_TERMINAL

@@ -43,8 +43,9 @@ def rank_weight_elements(
     stage: range | None = None,
     first: bool = True,
     last: bool = True,
+    dtype: str | None = None,
 ) -> dict[tuple[str, str], int]:
-    """Elements of the loaded weights on one rank, scales included, by component and by dtype as stored.
+    """Elements of the loaded weights on one rank, scales included, by component and by dtype as held.
 
     sum over stored tensors of rank_elements; routed experts are split over tp * dp ranks, whole where expert_parallel
 
@@ -56,6 +57,7 @@ def rank_weight_elements(
         stage: decoder layers of this pipeline stage; None: all.
         first: whether embedding and towers are on this stage.
         last: whether the final norm and lm_head are.
+        dtype: that weights stored in the model's dtype are held in, as float32 checkpoints that run in 16 bit; None: as stored.
 
     Returns:
         (component, dtype) -> elements.
@@ -78,7 +80,8 @@ def rank_weight_elements(
             else:
                 count = count if last else 0
         if count:
-            key = (tensor.component, stored.dtype)
+            cast = dtype is not None and stored.dtype == architecture.dtype and not (stored.scale or tensor.dtype)
+            key = (tensor.component, dtype if cast and dtype else stored.dtype)
             if tensor.shard == EXPERT:
                 held = _expert_elements(stored.shape, tensor, count, tp * dp, expert_parallel)
             else:

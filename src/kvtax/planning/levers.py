@@ -199,6 +199,9 @@ def _cards(base: Budget) -> Iterator[Change]:
 def _cures(base: Budget) -> Iterator[Change]:
     """What takes away the reason of a refusal."""
     asked = base.deployment
+    if asked.gpu_count is not None and asked.gpu_count < base.prepared.ranks:
+        ranks = base.prepared.ranks
+        yield Change("gpu_count", {"gpu_count": ranks}, f"--gpu-count {ranks}", f"{ranks} cards")
     yield Change("dtype", {"dtype": "float16"}, "--dtype float16", "a smaller range of values")
     if asked.dtype is not None:
         yield Change("dtype", {"dtype": None}, "without --dtype", "runs in the checkpoint's own dtype")
@@ -215,12 +218,15 @@ def _cures(base: Budget) -> Iterator[Change]:
             "pipeline_parallel_size",
             {"pipeline_parallel_size": size, "gpu_count": None},
             f"--pp {size}",
-            f"{size} stages",
+            f"{size} stage{'s' * (size > 1)}",
         )
     tp = asked.tensor_parallel_size
     for size in range(min(tp, 64) - 1, 0, -1):
         yield Change(
-            "tensor_parallel_size", {"tensor_parallel_size": size, "gpu_count": None}, f"--tp {size}", f"{size} ranks"
+            "tensor_parallel_size",
+            {"tensor_parallel_size": size, "gpu_count": None},
+            f"--tp {size}",
+            f"{size} rank{'s' * (size > 1)}",
         )
 
 

@@ -11,14 +11,19 @@ from kvtax.terms import Notice
 
 
 def looks_like_path(name: str) -> bool:
-    """Whether a model's name means a place on this disk: it exists, or is written as a path."""
+    """Whether a model's name means a place on this disk: it is written as a path, or a config is there.
+
+    A folder without a config.json that happens to be called like an alias (`llama-3-8b/` with results) hides nothing.
+    """
     if (
         name.startswith(("./", "../", "/", "~", ".\\", "..\\"))
         or name.endswith((".json", "/", "\\"))
         or name in (".", "..")
     ):
         return True
-    return os.path.isabs(name) or ("/" in name and os.path.exists(name)) or os.path.isdir(name)
+    if os.path.isabs(name):
+        return True
+    return os.path.isfile(os.path.join(name, "config.json")) or ("/" in name and os.path.isfile(name))
 
 
 def read_local(path: str) -> tuple[dict[str, Any], dict[str, Any] | None, list[Notice]]:

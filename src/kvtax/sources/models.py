@@ -7,12 +7,11 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kvtax.errors import ConfigError, SourceError, UnknownNameError
+from kvtax.errors import SourceError, UnknownNameError
 from kvtax.sources.data_files import configs_dir, read_json
 
 _SEPARATORS = str.maketrans({" ": None, "-": None, "_": None, ":": None})
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
-_MAXIMUM_CONFIG_BYTES = 16 * 2**20
 _cache: dict[str, Any] = {}
 
 
@@ -153,14 +152,17 @@ def _is_hub_id(name: str) -> bool:
 def _not_found(name: str, wanted: str, extra: Sequence[ModelEntry]) -> UnknownNameError | SourceError:
     data = _index()
     hub_id = data["absent"].get(wanted, name if _is_hub_id(wanted) else "")
+    from difflib import get_close_matches
+
     if hub_id:
+        known = {row["id"].lower(): row["id"] for row in data["rows"]}
+        close = [known[match] for match in get_close_matches(wanted[:192], known, n=3, cutoff=0.8)]
+        closest = f"did you mean {', '.join(close)}? Otherwise " if close else ""
         return SourceError(
             f"{hub_id} is not in the catalogue, and looking a model up on the hub is not available yet",
             code="not-in-catalogue",
-            hint="download its config.json and pass the path of that file as the model",
+            hint=f"{closest}download its config.json and pass the path of that file as the model",
         )
-    from difflib import get_close_matches
-
     ids = {row["id"].lower().rpartition("/")[2]: row["id"] for row in data["rows"]}
     ids.update((known, row["id"]) for known, row in data["names"].items())
     ids.update((known, entry.id) for entry in extra for known in (entry.id.lower(), *entry.aliases))
@@ -178,17 +180,8 @@ def _not_found(name: str, wanted: str, extra: Sequence[ModelEntry]) -> UnknownNa
 
 
 def _read_user_config(path: str) -> dict[str, Any]:
-    import json
+    from kvtax.sources.local import read_bytes
+    from kvtax.sources.safe_json import parse_json
 
-    try:
-        if os.path.getsize(path) > _MAXIMUM_CONFIG_BYTES:
-            raise ConfigError("a config.json of more than 16 MiB is not read", code="file-too-large", where=path)
-        with open(path, "rb") as file:
-            config = json.loads(file.read(_MAXIMUM_CONFIG_BYTES + 1))
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", code="unreadable-file", where=path) from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError("is not valid JSON", code="invalid-json", where=path) from error
-    if not isinstance(config, dict):
-        raise ConfigError("is not a JSON object", where=path)
+    config, _ = parse_json(read_bytes(path, path), path)
     return config

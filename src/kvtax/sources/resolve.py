@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.registry import read_architecture
-from kvtax.errors import UnsupportedArchitectureError
+from kvtax.errors import KvtaxError, UnsupportedArchitectureError
 from kvtax.sources.class_defaults import class_defaults
 from kvtax.sources.local import index_total_bytes, looks_like_path, read_local
 from kvtax.sources.models import ModelEntry, find_model, read_config, read_quant_config
@@ -57,7 +58,12 @@ def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Mo
         return Model(model, f"file {model}", architecture, None, (*notices, *_about(architecture)))
     if not extra and model in _FOUND:
         return _FOUND[model]
-    entry = find_model(model, extra)
+    try:
+        entry = find_model(model, extra)
+    except KvtaxError:
+        if os.path.isdir(model):  # then the folder was meant, and what it lacks is worth more than similar names
+            read_local(model)
+        raise
     try:
         architecture = read_architecture(
             read_config(entry), class_defaults, extra_quantization=read_quant_config(entry)

@@ -32,6 +32,8 @@ def parse_json(
         raise ConfigError(
             f"more than {maximum_bytes // 2**20} MiB: too large for a config.json", code="file-too-large", where=where
         )
+    if not data.strip():
+        raise ConfigError("is empty", code="invalid-json", where=where)
     duplicates: list[str] = []
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from kvtax.errors import InputError, KvtaxError
 from kvtax.hardware.gpu import Gpu, Price
 from kvtax.sources.models import ModelEntry
-from kvtax.units import parse_bytes
+from kvtax.units import MIB, parse_bytes
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FILE_NAME = "kvtax.toml"
 MAXIMUM_BYTES = 2**20
 _MAXIMUM_ENTRIES = 1000
+_MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "apple": "Apple", "google": "Google", "aws": "AWS"}
+"""How the catalogue writes the makers; a card of no stated maker (`user`) is one that engines know."""
 
 
 def find_kvtax_toml(start_dir: str) -> str | None:
@@ -165,14 +167,15 @@ def _gpu(row: Any, where: str) -> Gpu:
         memory = parse_bytes(row.memory, "`memory`")
     except KvtaxError as error:
         raise InputError(error.message, code="invalid-entry", hint=error.hint, where=where) from error
-    if memory <= 0:
-        raise InputError("`memory`: must be more than 0", code="invalid-entry", where=where)
+    if memory < MIB:
+        hint = "a number alone counts bytes: write 48GiB, 48GB or 80000MiB"
+        raise InputError(f"`memory`: must be at least {MIB:,} bytes", code="invalid-entry", hint=hint, where=where)
     source = row.source or where
     price = row.price_per_hour
     return Gpu(
         id=row.id.lower(),
         name=row.name or row.id,
-        vendor=row.vendor,
+        vendor=_MAKERS.get(row.vendor.lower(), row.vendor) or "user",
         kind="user",
         total_bytes=memory,
         total_source=source,

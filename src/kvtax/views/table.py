@@ -24,6 +24,10 @@ _PART_STYLE = {
 _EIGHTHS = "\u258f\u258e\u258d\u258c\u258b\u258a\u2589"
 _FULL = "\u2588"
 _LABEL = 26
+_CARD = 16
+"""A longer name of a card is folded before a column goes [characters]."""
+_CAN_GO = ("needed", "GiB", "tokens", "weights")
+"""Columns of the table of cards that a narrow terminal can do without, the first to go first."""
 _GIB = 9
 _SHARE = 8
 
@@ -188,22 +192,35 @@ def cards_text(
         unicode: whether block characters can be shown.
     """
     console, out = _console(width, colour)
+    needs = {
+        heading: max(map(len, column)) + 2
+        for heading, *column in zip(
+            ("card", *HEADINGS, "verdict"),
+            ("card", *HEADINGS, "verdict"),
+            *((row.gpu, *row.cells, row.word) for row in rows),
+            strict=True,
+        )
+    }
+    folded = needs["card"] - min(needs["card"], _CARD + 2)
+    for heading in _CAN_GO:  # a narrow terminal gets fewer columns, never half a number
+        if sum(needs.values()) - 2 - folded > width:
+            del needs[heading]
     _print(console, title, "bold")
-    _print(console, legend, "dim")
+    _print(console, legend if "needed" in needs else legend.partition(";")[0], "dim")
     console.print()
     table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("card", overflow="fold")
     for heading in HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
+        if heading in needs:
+            table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    columns = zip(("card", *HEADINGS, "verdict"), *((row.gpu, *row.cells, row.word) for row in rows), strict=True)
-    space = min(width - sum(max(map(len, column)) + 2 for column in columns) - 2, 40)
+    space = min(width - sum(needs.values()) - 2, 40)
     if space >= 8:
         table.add_column("weights, KV", no_wrap=True)
     for row in rows:
         cells = [
             Text(row.gpu),
-            *(Text(cell) for cell in row.cells),
+            *(Text(cell) for heading, cell in zip(HEADINGS, row.cells, strict=True) if heading in needs),
             Text(row.word, _VERDICT_STYLE.get(row.verdict, "red")),
         ]
         table.add_row(*cells, *([_stacked(row, space, unicode)] if space >= 8 else []))

@@ -22,7 +22,11 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     The decoder reads the cache that the encoder writes, and keeps none of its own.
     Source: transformers 5.24.0 models/diffusion_gemma/modeling_diffusion_gemma.py.
     """
+    if not config.boolean("tie_word_embeddings"):
+        config.unsupported("tie_word_embeddings", "an encoder and a decoder of different weights are not understood")
     text = config.sub("text_config").retyped("diffusion_gemma_text")
+    if text.boolean("attention_bias"):
+        text.unsupported("attention_bias", "whether encoder and decoder share their biases is not known")
     values = {
         **text.values,
         **{key: text.get(key) for key in _KEYS},
@@ -36,7 +40,6 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     vision = config.values.get("vision_config")
     whole = config.retyped(
         "gemma4", text_config=values, vision_config={} if vision is None else vision, audio_config=None,
-        tie_word_embeddings=config.boolean("tie_word_embeddings"),
     )  # fmt: skip
     found = build_gemma4(whole)
     name, hidden, width = "model.decoder.self_conditioning", found.hidden_size, text.integer("intermediate_size")

@@ -93,13 +93,14 @@ def _planned_scales(config: Config, count: int) -> list[Scale]:
     sizes = [math.log(time * height * width) for time, height, width, _ in scales]
     step = math.log(patch * patch * frames * channels) / count
     wanted = [index * step for index in range(count + 1)]
-    if count >= len(scales):
-        # the smaller of two that are equally near, whatever the last digit says
-        chosen = [min(range(len(sizes)), key=lambda i: round(abs(sizes[i] - aim), 5)) for aim in wanted]
-    else:
-        chosen = _assigned(wanted, sizes)
+    chosen = [_nearest(aim, sizes) for aim in wanted] if count >= len(scales) else _assigned(wanted, sizes)
     chosen[0], chosen[-1] = 0, len(scales) - 1
     return [scales[index] for index in chosen]
+
+
+def _nearest(aim: float, sizes: list[float]) -> int:
+    """The smaller of two that are equally near, whatever the last digit says."""
+    return min(range(len(sizes)), key=lambda index: round(abs(sizes[index] - aim), 5))
 
 
 def _assigned(wanted: list[float], sizes: list[float]) -> list[int]:

@@ -6,6 +6,7 @@ from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import Config
 from kvtax.architectures.decoder import Shape, assemble, attention, attention_caches, gated_mlp
 from kvtax.architectures.tensors import norm
+from kvtax.architectures.windows import listed
 
 
 def build(config: Config, *, prefix: str = "") -> Architecture:
@@ -26,7 +27,6 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         *norm(f"{layer}.input_layernorm", shape.hidden_size, shape.layers),
         *norm(f"{layer}.post_attention_layernorm", shape.hidden_size, shape.layers),
     ]  # fmt: skip
-    caches = attention_caches(
-        config, ["full_attention"] * shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim
-    )
+    kinds, window = listed(config, shape.num_hidden_layers)
+    caches = attention_caches(config, kinds, shape.num_key_value_heads, shape.head_dim, sliding_window=window)
     return assemble(config, shape, body, caches, prefix=prefix, intermediate_size=intermediate_size)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
-from kvtax.architectures.config import Config
+from kvtax.architectures.cache import FullAttention, LayerCache, Recurrent, SlidingWindow, State
+from kvtax.architectures.config import Config, describe
 from kvtax.architectures.decoder import Shape, assemble, gated_mlp
 from kvtax.architectures.mixture import Routed, routed
 from kvtax.architectures.recurrent import kernel_size
@@ -47,8 +48,10 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         *norm(f"{_LAYER}.post_attention_layernorm", hidden, shape.layers),
     ]  # fmt: skip
     for module in ("post_attention_residual_scale", "post_mlp_residual_scale"):
-        for part in ("hidden_states_scale", "hidden_states_bias", "residual_scale", "residual_bias"):
-            body.append(Tensor(f"{_LAYER}.{module}.{part}", (hidden,), "other", shape.layers))
+        body += [
+            Tensor(f"{_LAYER}.{module}.{part}", (hidden,), "other", shape.layers)
+            for part in ("hidden_states_scale", "hidden_states_bias", "residual_scale", "residual_bias")
+        ]
     caches, cache_layers = _caches(config, shape)
     return assemble(
         config, shape, body, caches, prefix=prefix, cache_layers=cache_layers,
@@ -93,3 +96,27 @@ def _router(config: Config, shape: _Numbers, moe: Routed) -> list[Tensor]:
     if len(layers) > 1:
         found.append(Tensor(f"{name}.router_states_scale", (width,), "router", layers[1:]))
     return found
+
+
+def _caches(config: Config, shape: _Numbers) -> tuple[list[LayerCache], list[int]]:
+    """Keys and values, and the state: inputs of both convolutions, and the values that the next token takes over."""
+    kinds = config.layer_types(shape.num_hidden_layers) or ["hybrid"] * shape.num_hidden_layers
+    window = config.optional_integer("sliding_window")
+    sizes, columns = (shape.num_key_value_heads, shape.head_dim, shape.head_dim), sum(shape.kernels) - 2
+    states = (
+        State("conv", (shape.heads * shape.head_dim, columns)),
+        State("conv", (shape.num_key_value_heads * shape.head_dim // 2,)),
+    )
+    state = Recurrent("short_conv", states, config.dtype() or "bfloat16")
+    found: list[LayerCache] = []
+    for index, kind in enumerate(kinds):
+        if kind == "hybrid_sliding":
+            if window is None:
+                config.fail("sliding_window", "is missing or null, but layer_types has hybrid_sliding layers")
+            found.append(SlidingWindow(*sizes, window))
+        elif kind == "hybrid":
+            found.append(FullAttention(*sizes))
+        else:
+            config.unsupported(f"layer_types[{index}]", f"layer type {describe(kind)} is not understood")
+        found.append(state)
+    return found, [index for index in shape.layers for _ in range(2)]

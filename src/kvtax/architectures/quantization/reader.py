@@ -120,7 +120,8 @@ def _kv_cache_dtype(section: Section, extra: Mapping[str, Any] | None) -> str | 
                 kind, bits = value.get("type", "int"), value.get("num_bits", 8)
                 value = {"float 8": "fp8", "int 8": "int8", "float 4": "nvfp4"}.get(f"{str(kind)[:8]} {str(bits)[:8]}")
             name = value.lower() if isinstance(value, str) else ""
-            if name in ("auto", "none", "null", "bfloat16", "float16"):
+            # AutoFP8 writes here how scales were found, which the engine does not take for a format
+            if name in ("auto", "none", "null", "bfloat16", "float16", "static", "dynamic"):
                 continue
             if name not in _KV_NAMES:
                 section.config.fail(key, f"{describe(place[key])} is not a cache format that is known")
@@ -204,12 +205,13 @@ def _gptq(section: Section) -> Scheme | None:
         rules += section.rules("dynamic", _dynamic(dynamic, bits, size, marlin))
     default = formats.gptq(bits, size, marlin=marlin)
     untouched = _DECODER_ONLY - {"lm_head"} if config.boolean("lm_head") else _DECODER_ONLY
+    ordered = config.boolean("desc_act") and size > 0
     inside = config.optional_list("modules_in_block_to_quantize")
     if inside:
         named = [name for group in inside for name in (group if isinstance(group, list) else [group])]
         rules.append(Rule(section.named("modules_in_block_to_quantize", named), default))
-        return _scheme(section, None, rules, untouched=untouched)
-    return _scheme(section, default, rules, untouched=untouched)
+        return _scheme(section, None, rules, untouched=untouched, activation_order=ordered)
+    return _scheme(section, default, rules, untouched=untouched, activation_order=ordered)
 
 
 def _dynamic(dynamic: Section, bits: int, size: int, marlin: bool) -> Iterator[tuple[str, Format | None]]:

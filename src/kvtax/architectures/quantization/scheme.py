@@ -63,6 +63,7 @@ class Scheme:
         formats: whose names and bits stand for the whole, `default` and those of the rules unless given.
         kv_cache_dtype: declared by the checkpoint.
         hidden_size: tells the sides of stacked experts apart, 0 where unknown.
+        activation_order: GPTQ's desc_act with groups: rows are in the order of their activations.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class Scheme:
         only: Iterable[str] = (),
         kv_cache_dtype: str | None = None,
         hidden_size: int = 0,
+        activation_order: bool = False,
     ) -> None:
         self.method = method
+        self.activation_order = activation_order
         self.default = default
         self.rules = tuple(rule for rule in rules if not rule.modules.empty)
         if len(self.rules) > MAXIMUM_RULES:

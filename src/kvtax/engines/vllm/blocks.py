@@ -118,7 +118,7 @@ def page_bytes(cache: LayerCache, block_size: int, dtypes: Dtypes) -> int:
         return block_size * cache.source_bytes(kv_dtype, 1)
     if isinstance(cache, CompressedLatent):
         row = COMPRESSED_ROW_BYTES + (COMPRESSED_INDEX_ROW_BYTES if cache.index_head_dim else 0)
-        return block_size // cache.ratio * row if cache.ratio else 0
+        return ceil_div(block_size, cache.ratio) * row if cache.ratio else 0
     return block_size * cache.token_bytes(kv_dtype)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
-from kvtax.architectures.cache import CompressedLatent, MultiHeadLatent
+from kvtax.architectures.cache import ChunkedLocal, CompressedLatent, FullAttention, MultiHeadLatent, SlidingWindow
 from kvtax.deployment import Deployment
 from kvtax.dtypes import find_dtype, resolve_kv_dtype
+from kvtax.engines.vllm.rules import NEWEST, read_version
 from kvtax.errors import InputError
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice
@@ -17,7 +18,7 @@ NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4", "plamo2")
 def resolve_dtype(deployment: Deployment, architecture: Architecture, gpu: Gpu) -> tuple[str, str, Notice | None]:
     """The dtype that runs, where it comes from, and what to say about it.
 
-    auto: float32 checkpoints run in bfloat16, and bfloat16 in float16 on a card without it.
+    auto: float32 checkpoints run in bfloat16, and bfloat16 in float16 on a card without it; model types that are unstable in float16 in float32 there.
 
     Source: vllm 0.33.0 config/model.py _resolve_auto_dtype; logs of 2025-07 and later show the fallback.
     """
@@ -34,12 +35,18 @@ def resolve_dtype(deployment: Deployment, architecture: Architecture, gpu: Gpu) 
     if name == "float32":
         name, origin = "bfloat16", "vllm: float32 checkpoints run in 16 bit"
     if name == "bfloat16" and gpu.supports_bf16 is False:
+        # of float16 and float32 the first that the model type stands
+        other = "float32" if architecture.model_type in NO_FLOAT16 else "float16"
         notice = Notice(
             "dtype-falls-back",
-            f"{gpu.name} has no bfloat16: the engine falls back to float16",
+            f"{gpu.name} has no bfloat16: the engine falls back to {other}",
             "asked for with --dtype bfloat16 it is refused",
         )
-        return "float16", "vllm: the card has no bfloat16", notice
+        return other, "vllm: the card has no bfloat16", notice
+    if name == "float16" and architecture.model_type in NO_FLOAT16:
+        other = "float32" if gpu.supports_bf16 is False else "bfloat16"
+        message = f"{architecture.model_type} is numerically unstable in float16: the engine falls back to {other}"
+        return other, "vllm: the model type is not run in float16", Notice("dtype-falls-back", message)
     return name, origin, None
 
 
@@ -67,6 +74,15 @@ def refusal(
 
     Source: vllm 0.33.0 config/model.py, platforms/cuda.py, v1/attention/backends.
     """
+    return (
+        _sharing_refusal(deployment, architecture)
+        or _dtype_refusal(architecture, gpu, dtype, kv_cache_dtype)
+        or _weights_refusal(deployment, architecture)
+    )
+
+
+def _sharing_refusal(deployment: Deployment, architecture: Architecture) -> Notice | None:
+    """Parallel sizes over which the model cannot be shared out."""
     tp = deployment.tensor_parallel_size
     if architecture.num_attention_heads and architecture.num_attention_heads % tp:
         choices = [
@@ -79,6 +95,35 @@ def refusal(
             f"{architecture.num_attention_heads} attention heads do not divide by tensor_parallel_size {tp}",
             "use one of " + ", ".join(map(str, choices)),
         )
+    kv_heads = _unsharded_kv_heads(architecture, tp)
+    if kv_heads:
+        return Notice(
+            "kv-heads-not-divisible",
+            f"{kv_heads} key/value heads can be neither split nor repeated evenly over tensor_parallel_size {tp}",
+            f"use a divisor of {kv_heads} or a multiple of it that divides the {architecture.num_attention_heads} attention heads",
+        )
+    ranks = tp * deployment.pipeline_parallel_size * deployment.data_parallel_size
+    if deployment.gpu_count is not None and deployment.gpu_count < ranks:
+        return Notice(
+            "too-few-gpus",
+            f"the parallel sizes need {ranks} cards, and gpu_count is {deployment.gpu_count}",
+            "lower --tp, --pp or --dp, or raise --gpu-count",
+        )
+    if deployment.pipeline_parallel_size > architecture.num_hidden_layers:
+        return Notice(
+            "too-many-stages",
+            f"{architecture.num_hidden_layers} layers do not fill {deployment.pipeline_parallel_size} pipeline stages",
+        )
+    dcp = deployment.decode_context_parallel_size
+    if dcp > 1 and tp % dcp:
+        return Notice(
+            "dcp-not-divisible", f"tensor_parallel_size {tp} does not divide by decode_context_parallel_size {dcp}"
+        )
+    return None
+
+
+def _dtype_refusal(architecture: Architecture, gpu: Gpu, dtype: str, kv_cache_dtype: str) -> Notice | None:
+    """A dtype of weights or cache that the card, or the model, does not stand."""
     if dtype == "bfloat16" and gpu.supports_bf16 is False:
         return Notice(
             "dtype-not-on-card",
@@ -91,36 +136,59 @@ def refusal(
             f"{architecture.model_type} is numerically unstable in float16, and the engine refuses it",
             "use a card with bfloat16, or --dtype float32",
         )
-    if deployment.pipeline_parallel_size > architecture.num_hidden_layers:
-        return Notice(
-            "too-many-stages",
-            f"{architecture.num_hidden_layers} layers do not fill {deployment.pipeline_parallel_size} pipeline stages",
-        )
-    dcp = deployment.decode_context_parallel_size
-    if dcp > 1 and tp % dcp:
-        return Notice(
-            "dcp-not-divisible", f"tensor_parallel_size {tp} does not divide by decode_context_parallel_size {dcp}"
-        )
-    if kv_cache_dtype.startswith("nvfp4") and gpu.supports_fp4 is not True:
+    if kv_cache_dtype.startswith("nvfp4") and gpu.supports_fp4 is False:
         return Notice(
             "kv-dtype-not-on-card",
             f"{gpu.name} has no 4-bit floats, which kv_cache_dtype {kv_cache_dtype} needs",
             "use --kv-cache-dtype fp8 or int8_per_token_head",
         )
-    if kv_cache_dtype.startswith("fp8") and gpu.supports_fp8 is not True and not _emulates_fp8(gpu, kv_cache_dtype):
+    if kv_cache_dtype.startswith("fp8") and gpu.supports_fp8 is False and not _emulates_fp8(gpu, kv_cache_dtype):
         return Notice(
             "kv-dtype-not-on-card",
             f"{gpu.name} has no 8-bit floats, which kv_cache_dtype {kv_cache_dtype} needs",
             "use --kv-cache-dtype int8_per_token_head, or leave it out",
         )
+    return None
+
+
+def _weights_refusal(deployment: Deployment, architecture: Architecture) -> Notice | None:
+    """A checkpoint format that the version no longer loads."""
     method = getattr(architecture.quantization, "method", None)
-    if method == "bitsandbytes" and deployment.engine_version is None:
+    newest = read_version(deployment.engine_version)[0] >= NEWEST
+    if getattr(architecture.quantization, "activation_order", False) and newest:
+        return Notice(
+            "quantization-not-supported",
+            "vllm 0.33 no longer loads GPTQ weights in activation order (desc_act)",
+            "use a checkpoint with desc_act false, or an AWQ or compressed-tensors one",
+        )
+    if method == "bitsandbytes" and newest:
         return Notice(
             "quantization-not-supported",
             "vllm 0.33 no longer loads bitsandbytes checkpoints",
             "use an AWQ, GPTQ or compressed-tensors checkpoint",
         )
     return None
+
+
+def unchecked(gpu: Gpu, kv_cache_dtype: str) -> Notice | None:
+    """What to say of a cache format where it is not known whether the card has it."""
+    known = gpu.supports_fp4 if kv_cache_dtype.startswith("nvfp4") else gpu.supports_fp8
+    if known is None and kv_cache_dtype.startswith(("fp8", "nvfp4")):
+        message = (
+            f"whether {gpu.name} has the floats that kv_cache_dtype {kv_cache_dtype} needs is not known: taken as given"
+        )
+        return Notice("kv-dtype-unchecked", message, "name the card: --gpu")
+    return None
+
+
+def _unsharded_kv_heads(architecture: Architecture, tp: int) -> int:
+    """Key/value heads that do not divide by the ranks, nor the ranks by them; 0 where every layer can be shared out."""
+    for cache, _ in architecture.cache_groups:
+        if isinstance(cache, (FullAttention, SlidingWindow, ChunkedLocal)):
+            heads = cache.num_key_value_heads
+            if heads % tp and tp % heads:
+                return heads
+    return 0
 
 
 def _emulates_fp8(gpu: Gpu, kv_cache_dtype: str) -> bool:

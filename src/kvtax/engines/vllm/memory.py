@@ -25,6 +25,10 @@ COMMUNICATOR_BYTES = {1: 0, 2: GIB, 4: 14 * GIB // 10, 8: 18 * GIB // 10}
 """NCCL and custom all-reduce by ranks: free at start is 1.5 GiB below total at two ranks, 2.2 to 2.5 at eight (H100, H200 starts)."""
 UNIFIED_OUTSIDE_BYTES = 8 * GIB
 """Unified memory: 7 to 11 GiB are taken by the system (GB10 starts)."""
+LEAST_OUTSIDE_BYTES = 3 * GIB // 10
+LEAST_UNIFIED_OUTSIDE_BYTES = 5 * GIB
+"""What is always taken before the engine loads. Real servers of two ranks started at shares of 0.97 (RTX 4090) and 0.98 (R9700, nine
+starts), with at most 0.64 GiB taken; GB10 started at 0.95, with at most 6.1 GiB taken."""
 GRAPH_BYTES_PER_LAYER = 288 * KIB
 """CUDA graphs: about 0.45 GiB for 51 sizes of a 32-layer model (0.36 to 0.5 GiB measured for 7B to 8B models)."""
 FRAGMENTATION = 1.04
@@ -49,6 +53,22 @@ def outside_bytes(gpu: Gpu, ranks: int) -> int:
     if gpu.unified_memory:
         return UNIFIED_OUTSIDE_BYTES
     return CONTEXT_BYTES + communicator_bytes(ranks)
+
+
+def outside_of_a_start(gpu: Gpu, ranks: int, beside_limit: int) -> int:
+    """What lives outside the limit of an engine that starts: the estimate, but no more than the limit leaves of the card.
+
+    An engine refuses to start where less is free than its limit. The estimate (NVLink machines) is above what other machines need,
+    so it alone refuses nothing: only the least that was ever seen does.
+
+    Args:
+        gpu: the card.
+        ranks: of all stages [ranks].
+        beside_limit: total - limit [bytes].
+    """
+    estimate = outside_bytes(gpu, ranks)
+    least = LEAST_UNIFIED_OUTSIDE_BYTES if gpu.unified_memory else LEAST_OUTSIDE_BYTES
+    return min(estimate, max(beside_limit, least))
 
 
 def limit_bytes(total_bytes: int, gpu_memory_utilization: float) -> int:

@@ -11,7 +11,9 @@ from kvtax.engines.answer import Memory, Pool, Question, Setting
 from kvtax.engines.vllm import blocks, checks, memory, rules
 from kvtax.errors import InputError
 from kvtax.formulas.weights import element_bytes, rank_weight_elements, stage_layers
+from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice
+from kvtax.units import format_bytes
 
 NAME = "vllm"
 
@@ -51,6 +53,9 @@ class VllmPlan:
             str(self.settings["dtype"].value),
             str(self.settings["kv_cache_dtype"].value),
         )
+        unchecked = checks.unchecked(question.gpu, str(self.settings["kv_cache_dtype"].value))
+        if unchecked is not None:
+            self.notices.append(unchecked)
         self.element_bytes = find_dtype(str(self.settings["dtype"].value)).bits // 8
         self._layouts: dict[tuple[int, int], list[Stage]] = {}
         self._weights = self._stage_weights()
@@ -111,6 +116,7 @@ class VllmPlan:
         )
         self._setting("async_scheduling", deployment.async_scheduling, self.version >= (0, 14))
         self._setting("enforce_eager", deployment.enforce_eager or None, False)
+        self._say_start(deployment, gpu, total)
         limit = architecture.max_position_embeddings
         if deployment.max_model_len is None and limit is None:
             self.notices.append(
@@ -121,12 +127,41 @@ class VllmPlan:
                 )
             )
 
+    def _say_start(self, deployment: Deployment, gpu: Gpu, total: int) -> None:
+        """A notice where the engine may find less free than it asks for, and nobody said what is free."""
+        if deployment.free_memory is not None:
+            if deployment.free_memory > total:
+                self.notices.append(
+                    Notice(
+                        "free-above-total",
+                        f"free_memory {format_bytes(deployment.free_memory)} is more than the card's {format_bytes(total)}",
+                        "give the size of the card too: --vram",
+                    )
+                )
+            return
+        if deployment.kv_cache_memory_bytes is not None:
+            return
+        beside = total - memory.limit_bytes(total, float(self.settings["gpu_memory_utilization"].value))
+        usual = memory.outside_bytes(gpu, deployment.tensor_parallel_size * deployment.pipeline_parallel_size)
+        if usual > beside and memory.outside_of_a_start(gpu, 1, beside) <= beside:
+            self.notices.append(
+                Notice(
+                    "start-is-tight",
+                    f"the engine's limit leaves {format_bytes(beside)} of the card, and up to {format_bytes(usual)} are taken before it "
+                    "loads (context, communicators): it may refuse to start",
+                    "say what is free with --free-memory, or lower --gpu-memory-utilization",
+                )
+            )
+
     def default_max_model_len(self) -> int:
-        """The config's limit; 2048 where it states none.
+        """The config's limit, or what a LongRoPE config was trained at first; 2048 where it states none.
 
         Source: vllm 0.33.0 config/model.py.
         """
-        return self.question.architecture.max_position_embeddings or 2048
+        architecture = self.question.architecture
+        if architecture.usual_context is not None and rules.rule("longrope_original", self.version):
+            return architecture.usual_context
+        return architecture.max_position_embeddings or 2048
 
     # ---- stages and layouts ----
 
@@ -134,12 +169,20 @@ class VllmPlan:
         deployment, architecture = self.question.deployment, self.question.architecture
         tp, pp = deployment.tensor_parallel_size, deployment.pipeline_parallel_size
         dp, whole = deployment.data_parallel_size, deployment.expert_parallel
+        dtype = str(self.settings["dtype"].value)
         if pp == 1 or pp > architecture.num_hidden_layers:
-            return [rank_weight_elements(architecture, tp, dp=dp, expert_parallel=whole)]
+            return [rank_weight_elements(architecture, tp, dp=dp, expert_parallel=whole, dtype=dtype)]
         stages = stage_layers(architecture.num_hidden_layers, pp)
         return [
             rank_weight_elements(
-                architecture, tp, dp=dp, expert_parallel=whole, stage=stage, first=index == 0, last=index == pp - 1
+                architecture,
+                tp,
+                dp=dp,
+                expert_parallel=whole,
+                stage=stage,
+                first=index == 0,
+                last=index == pp - 1,
+                dtype=dtype,
             )
             for index, stage in enumerate(stages)
         ]
@@ -273,7 +316,10 @@ class VllmPlan:
         if not self.settings["enforce_eager"].value:
             sizes = memory.capture_sizes(seqs, question.gpu.compute_capability or "")
             graphs = memory.graph_bytes(stage.layers, sizes)
-        outside = memory.outside_bytes(question.gpu, tp * deployment.pipeline_parallel_size)
+        ranks = tp * deployment.pipeline_parallel_size
+        outside = memory.outside_bytes(question.gpu, ranks)
+        if deployment.kv_cache_memory_bytes is None:
+            outside = memory.outside_of_a_start(question.gpu, ranks, total - limit)
         if deployment.free_memory is not None:
             outside = max(total - deployment.free_memory, 0)
         pool = deployment.kv_cache_memory_bytes
