@@ -60,7 +60,7 @@ def _projector(config: Config, name: str, width: int, hidden: int, sides: tuple[
     if width % config.integer("num_attention_heads"):
         config.fail("hidden_size", f"the heads of the query transformer do not divide the tower's width {width}")
     layer = f"{name}.qformer.encoder.layer.*"
-    found = [
+    return [
         Tensor(f"{name}.query", (1, sides[0] ** 2, width), "vision"),
         Tensor(f"{name}.image_positions", (1, sides[1] ** 2, width), "vision"),
         *norm(f"{name}.norm", width, bias=True, component="vision"),
@@ -72,7 +72,6 @@ def _projector(config: Config, name: str, width: int, hidden: int, sides: tuple[
         *_attention(f"{layer}.attention", width, layers),
         *_attention(f"{layer}.crossattention", width, layers[::step]),
     ]
-    return found
 
 
 def _attention(name: str, width: int, layers: tuple[int, ...]) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 from kvtax.architectures.architecture import Architecture
@@ -52,7 +53,7 @@ def _pyramid(config: Config, hidden: int) -> list[Tensor]:
     count = config.integer("num_hidden_layers", "n_layers", maximum=MAXIMUM_LAYERS)
     found: list[Tensor] = []
     scales = _planned_scales(config, count)
-    for index, (start, end) in enumerate(zip(scales[:-1], scales[1:], strict=True)):
+    for index, (start, end) in enumerate(pairwise(scales)):
         last = index == count - 1
         folded = start[3] * math.prod(high // low for low, high in zip(start[:3], end[:3], strict=True))
         width, module = (hidden if last else end[3]), f"{_VISION}.layers"
