@@ -116,11 +116,11 @@ class Budget:
     # ---- KV ----
 
     @property
-    def kv_bytes_per_token(self) -> int | float:
-        """Pool over the tokens that the engine prints; what one more token adds where it prints none [bytes]."""
+    def kv_bytes_per_token(self) -> int:
+        """Pool over the tokens that the engine prints, to the nearest byte; what one more token adds where it prints none [bytes]."""
         if self.pool.capacity_tokens and self.prepared.engine_known:
-            rate = self.pool.blocks * self.pool.bytes_per_block / self.pool.capacity_tokens
-            return int(rate) if rate.is_integer() else rate
+            tokens = self.pool.capacity_tokens
+            return (2 * self.pool.blocks * self.pool.bytes_per_block + tokens) // (2 * tokens)
         return self.live_bytes_per_token
 
     @property

@@ -64,9 +64,6 @@ class Prepared:
                     "raise --tp or --dp",
                 )
             )
-        if self.deployment.expert_parallel and not self.architecture.num_experts:
-            message = f"{self.model.id} has no experts: expert_parallel changes nothing"
-            self.notices.append(Notice("no-experts", message, "leave --expert-parallel out"))
         if self.gpu.total_is_estimate and not self.deployment.vram:
             self.notices.append(
                 Notice(
@@ -115,12 +112,24 @@ def _find_card(deployment: Deployment, gpus: Sequence[Gpu], notices: list[Notice
             )
         return _nameless(deployment.vram, "a card")
     try:
-        return find_gpu(deployment.gpu, gpus)
+        found = find_gpu(deployment.gpu, gpus)
+        if found in gpus:
+            _say_hidden(deployment.gpu, notices)
+        return found
     except UnknownNameError as error:
         if deployment.vram is None:
             raise
         notices.append(Notice("unknown-gpu", f"{error.message}; its memory is taken from --vram", error.hint))
         return _nameless(deployment.vram, deployment.gpu)
+
+
+def _say_hidden(name: str, notices: list[Notice]) -> None:
+    """Say so where a card of one's own has the name of one in the catalogue."""
+    try:
+        hidden = find_gpu(name)
+    except UnknownNameError:
+        return
+    notices.append(Notice("own-gpu", f"{name[:64]!r} is your own entry and hides the catalogue's {hidden.id}"))
 
 
 def _nameless(vram: int, name: str) -> Gpu:

@@ -53,7 +53,6 @@ CASES = {
     "inspect-help": ("inspect", "--help"),
     "models": ("models", "qwen3", "moe"),
     "models-few": ("models", "gemma-3-27b"),
-    "models-families": ("models", "--families"),
     "models-help": ("models", "--help"),
     "models-nothing": ("models", "lamma-3-8b"),
     "gpus-h100": ("gpus", "h100"),

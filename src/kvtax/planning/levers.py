@@ -10,6 +10,8 @@ from kvtax.errors import KvtaxError
 from kvtax.hardware.gpu import Gpu
 from kvtax.sources.models import ModelEntry
 
+SHORTEST_SHARE = 16
+"""A context shorter than this part of the one asked for is no help."""
 COMMON_CARDS = (
     "l4", "rtx-4090", "rtx-5090", "a100-40gb-sxm", "l40s", "h100-sxm", "a100-80gb-sxm", "rtx-pro-6000", "dgx-spark", "h200-sxm",
     "b200", "mi300x",
@@ -119,7 +121,7 @@ def _changes(base: Budget) -> Iterator[Change]:
     if str(base.settings()["kv_cache_dtype"].value) in ("bfloat16", "float16", "float32"):
         yield Change("kv_cache_dtype", {"kv_cache_dtype": "fp8"}, "--kv-cache-dtype fp8", "keys and values in 8 bit")
     length = _length_that_fits(base)
-    if length is not None:
+    if length is not None and length * SHORTEST_SHARE >= base.max_model_len:
         yield Change("max_model_len", {"max_model_len": length}, f"--context {length}", "longer requests are refused")
     if asked.kv_cache_memory_bytes is not None:
         yield Change(

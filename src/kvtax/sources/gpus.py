@@ -124,7 +124,7 @@ def _unknown(name: str, extra: Sequence[Gpu]) -> UnknownNameError:
     ids.update((spelling, several["name"]) for spelling, several in index["ambiguous"].items())
     suggestions: list[str] = []
     for spelling in reversed(keys(split_slice(name[:64])[0])):
-        for match in get_close_matches(spelling, ids, n=12, cutoff=0.5):
+        for match in get_close_matches(spelling, ids, n=12, cutoff=0.0):
             if ids[match] not in suggestions:
                 suggestions.append(ids[match])
     suggestions = suggestions[:3]
@@ -133,8 +133,16 @@ def _unknown(name: str, extra: Sequence[Gpu]) -> UnknownNameError:
         f"no GPU is called {name.strip()[:64]!r}",
         code="unknown-gpu",
         suggestions=suggestions,
-        hint=f"{closest}Any card can be sized by its memory, as in --vram 48GiB",
+        hint=f"{closest}{_several(name)}Any card can be sized by its memory, as in --vram 48GiB",
     )
+
+
+def _several(name: str) -> str:
+    """What to do where a name holds a count (`2x4090`) or a list (`a100-80,h100-sxm`)."""
+    count, mark, _ = name.strip().lower().partition("x")
+    if mark and count.isascii() and count.isdecimal():
+        return f"Name one card and share the model over {count[:6]} with --tp {count[:6]}. "
+    return "Name each card with its own --gpu. " if "," in name else ""
 
 
 def _expand(entry: dict[str, Any], file: dict[str, Any]) -> Iterator[Gpu]:

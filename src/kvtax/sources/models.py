@@ -167,7 +167,8 @@ def _not_found(name: str, wanted: str, extra: Sequence[ModelEntry]) -> UnknownNa
     ids.update((known, row["id"]) for known, row in data["names"].items())
     ids.update((known, entry.id) for entry in extra for known in (entry.id.lower(), *entry.aliases))
     closest_by_id: dict[str, str] = {}
-    for match in get_close_matches(wanted[:96], ids, n=12, cutoff=0.5):
+    begun = sorted((known for known in ids if wanted and known.startswith(wanted)), key=len)
+    for match in (*begun, *get_close_matches(wanted[:96], ids, n=12, cutoff=0.0)):
         closest_by_id.setdefault(ids[match], match)
     suggestions = list(closest_by_id.values())[:3]
     closest = f"did you mean {', '.join(suggestions)}? " if suggestions else ""

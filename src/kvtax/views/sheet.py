@@ -293,7 +293,13 @@ def sentence(budget: Budget) -> str:
         return "Weights and requests fit the card's memory; what an engine would take besides is not known."
     if budget.concurrency is not None:
         return f"{_many(budget.concurrency, 'request')} of {context} fit; the pool holds {holds}."
-    return f"It starts and holds {_many(int(budget.max_concurrency), 'request')} of {context} at once."
+    limit = budget.prepared.architecture.max_position_embeddings
+    starts = (
+        "It starts"
+        if limit is None or budget.max_model_len <= limit
+        else "Told to go beyond the model's limit, it starts"
+    )
+    return f"{starts} and holds {_many(int(budget.max_concurrency), 'request')} of {context} at once."
 
 
 def _why_out_of_memory(budget: Budget) -> str:

@@ -11,6 +11,8 @@ from kvtax.errors import InputError
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice
 
+MINIMUM_CAPABILITY = {"awq": (7, 5), "fp8": (7, 5), "compressed-tensors": (7, 0), "mxfp4": (8, 0), "modelopt": (7, 5)}
+"""Compute capability that a quantisation's kernels need (get_min_capability in vllm model_executor/layers/quantization)."""
 NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4", "plamo2")
 """Model types that overflow in float16 and are refused with it (vllm config/model.py)."""
 
@@ -77,7 +79,8 @@ def refusal(
     return (
         _sharing_refusal(deployment, architecture)
         or _dtype_refusal(architecture, gpu, dtype, kv_cache_dtype)
-        or _weights_refusal(deployment, architecture)
+        or _weights_refusal(deployment, architecture, gpu)
+        or _step_refusal(deployment, architecture)
     )
 
 
@@ -102,6 +105,9 @@ def _sharing_refusal(deployment: Deployment, architecture: Architecture) -> Noti
             f"{kv_heads} key/value heads can be neither split nor repeated evenly over tensor_parallel_size {tp}",
             f"use a divisor of {kv_heads} or a multiple of it that divides the {architecture.num_attention_heads} attention heads",
         )
+    if deployment.expert_parallel and not architecture.num_experts:
+        message = "the model has no experts, and the engine refuses expert parallelism without them"
+        return Notice("no-experts", message, "leave --expert-parallel out")
     ranks = tp * deployment.pipeline_parallel_size * deployment.data_parallel_size
     if deployment.gpu_count is not None and deployment.gpu_count < ranks:
         return Notice(
@@ -151,9 +157,29 @@ def _dtype_refusal(architecture: Architecture, gpu: Gpu, dtype: str, kv_cache_dt
     return None
 
 
-def _weights_refusal(deployment: Deployment, architecture: Architecture) -> Notice | None:
-    """A checkpoint format that the version no longer loads."""
+def _step_refusal(deployment: Deployment, architecture: Architecture) -> Notice | None:
+    """Settings of the scheduler and the cache that do not go together.
+
+    Source: vllm 0.33.0 config/scheduler.py, config/cache.py and the attention backends (blocks of 16 tokens and multiples).
+    """
+    seqs, tokens = deployment.max_num_seqs, deployment.max_num_batched_tokens
+    if seqs is not None and tokens is not None and seqs > tokens:
+        message = f"max_num_batched_tokens {tokens} is below max_num_seqs {seqs}"
+        return Notice("step-too-small", message, "raise --max-num-batched-tokens or lower --max-num-seqs")
+    size = deployment.block_size
+    if size is not None and size % 16 and architecture.num_attention_heads:
+        message = f"block_size {size} is no multiple of the 16 tokens that attention backends work in"
+        return Notice("block-size-not-supported", message, "use 16, 32, 64, 128 or 256")
+    return None
+
+
+def _weights_refusal(deployment: Deployment, architecture: Architecture, gpu: Gpu) -> Notice | None:
+    """A checkpoint format that the version no longer loads, or the card never could."""
     method = getattr(architecture.quantization, "method", None)
+    least = MINIMUM_CAPABILITY.get(method or "")
+    if least is not None and _below(gpu, least):
+        message = f"{gpu.name} has compute capability {gpu.compute_capability}, and {method} weights need {least[0]}.{least[1]}"
+        return Notice("quantization-not-on-card", message, "use a newer card, or a GPTQ or 16-bit checkpoint")
     newest = read_version(deployment.engine_version)[0] >= NEWEST
     if getattr(architecture.quantization, "activation_order", False) and newest:
         return Notice(
@@ -189,6 +215,12 @@ def _unsharded_kv_heads(architecture: Architecture, tp: int) -> int:
             if heads % tp and tp % heads:
                 return heads
     return 0
+
+
+def _below(gpu: Gpu, least: tuple[int, int]) -> bool:
+    """Whether a card's compute capability is known to be lower."""
+    major, _, minor = (gpu.compute_capability or "").partition(".")
+    return major.isdecimal() and minor.isdecimal() and (int(major), int(minor)) < least
 
 
 def _emulates_fp8(gpu: Gpu, kv_cache_dtype: str) -> bool:
