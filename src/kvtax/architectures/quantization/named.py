@@ -31,6 +31,13 @@ _NAMES: dict[str, tuple[int, Callable[[int], Format]]] = {
     "bnb-nf4": (64, lambda size: formats.bnb_4bit("nf4", block=size)),
     "bnb-int8": (0, lambda _: formats.bnb_int8()),
 }
+# the quant_method that a checkpoint of this kind states
+_METHODS = {
+    "fp8": "fp8", "fp8-channel": "compressed-tensors", "fp8-block": "fp8", "mxfp8": "modelopt",
+    "w8a8-int8": "compressed-tensors", "awq-int4": "awq", "gptq-int4": "gptq", "gptq-int8": "gptq",
+    "ct-int4": "compressed-tensors", "ct-int8": "compressed-tensors", "nvfp4": "modelopt", "mxfp4": "mxfp4",
+    "bnb-nf4": "bitsandbytes", "bnb-int8": "bitsandbytes",
+}  # fmt: skip
 NAMES = tuple("ct-int4-g32" if name == "ct-int4" else name for name in _NAMES)
 # per tensor, row or whole matrix: there are no groups to name
 _UNGROUPED = frozenset(("fp8", "fp8-channel", "bnb-int8"))
@@ -59,9 +66,9 @@ def named_quantization(name: str) -> Quantization:
     usual, make = _NAMES[base]
     group_size = usual if size is None else size
     if base == "mxfp4":
-        return Scheme("", make(group_size), only=("mlp", "routed_experts", "shared_experts"))
+        return Scheme(_METHODS[base], make(group_size), only=("mlp", "routed_experts", "shared_experts"))
     untouched = ("lm_head", "mtp") if base.startswith("bnb-") else _ALL
-    return Scheme("", make(group_size), untouched=untouched)
+    return Scheme(_METHODS[base], make(group_size), untouched=untouched)
 
 
 def _split(key: str) -> tuple[str, int | None]:
