@@ -50,9 +50,10 @@ def read(config, **more):
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_weight_bytes(row):
-    if "expected_weight_bytes" not in row:
-        pytest.skip("nobody counted it")
     found = kvtax.architecture(row["id"])
+    if "expected_weight_bytes" not in row:  # nobody counted it: that it can be read is all there is to check
+        assert found.weight_bytes() > 0
+        return
     difference, _ = DIFFERENCES.get(row["id"], (0, ""))
     assert found.weight_bytes() - row["expected_weight_bytes"] == difference
     kinds = {"fp8-tensor": "fp8", "awq": "awq-int4", "gptq": "gptq-int4", "int8-channel": "w8a8-int8"}
