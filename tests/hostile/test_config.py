@@ -178,7 +178,7 @@ def test_mutated_real_configs(seed: int) -> None:
             config = copy.deepcopy(original)
             changes = []
             for spot in chance.sample(spots, min(len(spots), chance.choice((1, 1, 2, 4)))):
-                value = chance.choice(NASTY)
+                value = copy.deepcopy(chance.choice(NASTY))
                 node = config
                 try:
                     for key in spot[:-1]:

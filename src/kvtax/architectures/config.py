@@ -64,7 +64,6 @@ class Config:
         self._sub_config_init: Mapping[str, Mapping[str, Any]] = entry.get("sub_config_init", {})
         self._sub_config_defaults: Mapping[str, Mapping[str, Any]] = entry.get("sub_config_defaults", {})
         self.defaults_used: dict[str, Any] = {} if defaults_used is None else defaults_used
-        self.asked: set[str] = set() if parent is None else parent.asked
 
     # ---- raw access ----
 
@@ -298,7 +297,6 @@ class Config:
             defaults_used=self.defaults_used,
             parent=self.parent,
         )
-        found.asked = self.asked
         if keep_defaults or found.model_type == self.model_type:
             found._defaults = self._defaults
         return found

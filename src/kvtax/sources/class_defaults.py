@@ -12,11 +12,13 @@ _CACHE: dict[str, dict[str, Any] | None] = {}
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 
 
-def class_defaults(model_type: str) -> dict[str, Any] | None:
+def class_defaults(model_type: object) -> dict[str, Any] | None:
     """The defaults, key spellings and nested types of a model type, or None where none are known.
 
     A name from a file never reaches the file system unless it is made of letters, digits, `_`, `-` and single dots.
     """
+    if not isinstance(model_type, str):  # what a file holds under that key is anything
+        return None
     if model_type in _CACHE:
         return _CACHE[model_type]
     found: dict[str, Any] | None = None
