@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import MAXIMUM_HEADS, Config
 from kvtax.architectures.decoder import Shape, assemble, attention_caches
@@ -39,7 +41,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         config.fail("tie_word_embeddings", "must be false: the model has an lm_head of its own")
     hidden, heads = shape.hidden_size, (shape.num_attention_heads, shape.num_key_value_heads)
     nested = config.sub("ffn_config")
-    usual = {"moe_num_experts": 4, "moe_top_k": 1, "ffn_hidden_size": 3584}
+    usual: dict[str, Any] = {"moe_num_experts": 4, "moe_top_k": 1, "ffn_hidden_size": 3584}
     numbers = routed(
         nested.retyped(**{key: value for key, value in usual.items() if key not in nested.values}),
         experts=("moe_num_experts",), used=("moe_top_k",), width=("ffn_hidden_size",),
