@@ -1,4 +1,4 @@
-"""How far the pools of real servers lie from the prediction: shares of the card that hold 90 % of 73 starts.
+"""How far the pools of real servers lie from the prediction: shares of the card that hold 90 % of 70 starts.
 
 Fitted on starts of vLLM 0.8 to 0.19 from public reports (pool printed, card and flags known). Discrete cards only.
 """
