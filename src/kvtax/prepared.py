@@ -9,6 +9,7 @@ from kvtax.architectures.cache import Recurrent
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Question
 from kvtax.engines.vllm.blocks import state_bytes
+from kvtax.engines.vllm.interval import margin
 from kvtax.engines.vllm.memory import KNOWN_VENDORS
 from kvtax.engines.vllm.plan import VllmPlan
 from kvtax.errors import InputError, NotKnownError, UnknownNameError
@@ -20,6 +21,9 @@ from kvtax.terms import Notice
 
 if TYPE_CHECKING:
     from kvtax.architectures.quantization import Quantization
+
+FEW_STARTS = 10
+"""An interval that rests on fewer real starts says so."""
 
 
 class Prepared:
@@ -70,6 +74,15 @@ class Prepared:
                     "gpu-total-estimated",
                     f"the memory that {self.gpu.name} reports is estimated: {self.gpu.total_source}",
                     "give the figure that the driver reports: --vram",
+                )
+            )
+        thin = margin(self.architecture, self.gpu)
+        if self.engine_known and thin.starts < FEW_STARTS:
+            self.notices.append(
+                Notice(
+                    "interval-thin",
+                    f"the interval rests on {thin.starts} real starts: {thin.why}",
+                    "give --free-memory as the engine sees it",
                 )
             )
         if not self.engine_known:
