@@ -81,7 +81,7 @@ class Prepared:
             self.notices.append(
                 Notice(
                     "interval-thin",
-                    f"the interval rests on {thin.starts} real starts: {thin.why}",
+                    f"the interval for {self.gpu.name} rests on {thin.starts} real starts: {thin.why}",
                     "give --free-memory as the engine sees it",
                 )
             )
