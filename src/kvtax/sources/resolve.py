@@ -90,8 +90,8 @@ def _with_weights(error: UnsupportedArchitectureError, size: int | None, source:
 def _about_entry(entry: ModelEntry) -> list[Notice]:
     if entry.kind == "reconstructed":
         note = entry.parameters_note
-        agrees = "equals the published total" if note.startswith("equal") else f"against the published total: {note}"
-        message = f"the config was put together from published dimensions and is not the real file; its parameter count {agrees}"
+        count = "equals the published total" if note.startswith("equal") else f"beside the published total: {note}"
+        message = f"the config was put together from published dimensions and is not the real file; its parameter count {count}"
         return [Notice("reconstructed-config", message, "pass the path of the real config.json to be sure of the rest")]
     return []
 

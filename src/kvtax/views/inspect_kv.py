@@ -172,7 +172,10 @@ def ranks_block(anatomy: Anatomy) -> Grid:
                     Cell(unit.show(rank.weights_bytes), rank.weights_bytes, tone),
                     *shared.cells(row, tone),
                     number_cell("" if copies is None else f"{copies:.2f} x", copies, tone),
-                    Cell("; ".join(rank_remarks(rank, heads)), None, "bad" if rank.refused else "dim"),
+                    # the column is narrow beside cross-attention; JSON has the whole sentence
+                    Cell(f"{heads} heads: refused", None, "bad")
+                    if rank.refused
+                    else Cell("; ".join(rank_remarks(rank, heads)), None, "dim"),
                 )
             )
         )
