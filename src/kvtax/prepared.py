@@ -89,7 +89,8 @@ class Prepared:
             self.notices.append(
                 Notice(
                     "no-engine-rule",
-                    f"no engine rule is known for {self.gpu.name}: weights and KV are exact, the pool is only what the card has left",
+                    f"no engine rule is known for {self.gpu.name}: weights and KV are exact, the pool is only what the card "
+                    "has left, and the concurrency an upper bound",
                 )
             )
 

@@ -13,6 +13,7 @@ REFUSED = [
     ("too-few-gpus", {"model": "llama-3-8b", "gpu": "h100-sxm", "tensor_parallel_size": 4, "gpu_count": 2}),
     ("too-many-stages", {"model": "llama-3-8b", "gpu": "h100-sxm", "pipeline_parallel_size": 64}),
     ("dcp-not-divisible", {"model": "deepseek-v3", "gpu": "h200", "tensor_parallel_size": 8, "decode_context_parallel_size": 3}),
+    ("architecture-not-served", {"model": {"model_type": "minimax", "architectures": ["MiniMaxText01ForCausalLM"]}, "gpu": "h200"}),
     ("no-experts", {"model": "llama-3-8b", "gpu": "h100-sxm", "expert_parallel": True}),
     ("dtype-not-on-card", {"model": "llama-3.2-1b", "gpu": "t4", "dtype": "bfloat16"}),
     ("dtype-not-for-model", {"model": "gemma-2-2b", "gpu": "t4", "dtype": "float16"}),

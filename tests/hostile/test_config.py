@@ -50,7 +50,8 @@ CASES = [
     ("cut", json.dumps(LLAMA).encode()[:40], "invalid-json"),
     ("NaN", text("14336", "NaN"), "invalid-json"),
     ("Infinity", text("14336", "-Infinity"), "invalid-json"),
-    ("1e999", text("14336", "1e999"), "invalid-config"),
+    ("1e999", text("14336", "1e999"), "invalid-json"),
+    ("Infinity in a list of lists", changed(eos_token_id=[[float("inf")]]), "invalid-json"),
     ("not UTF-8", b'{"model_type": "\xff\xfe"}', "invalid-json"),
     ("UTF-16", json.dumps(LLAMA).encode("utf-16"), "invalid-json"),
     ("deep lists", b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "invalid-json"),
@@ -105,6 +106,16 @@ def test_each_case_has_its_own_error(data: bytes, code: str) -> None:
 
 def test_a_whole_float_is_a_number() -> None:
     assert read(changed(hidden_size=4096.0)).hidden_size == 4096
+
+
+def test_no_limit_may_be_infinite() -> None:
+    """Published configs of Mamba 2 hybrids hold `"time_step_limit": [0.0, Infinity]`."""
+    assert read(changed(time_step_limit=[0.0, float("inf")])).parameters == 8_030_261_248
+
+
+@pytest.mark.parametrize("path", sorted(Path(configs_dir(), "models").glob("[!i]*.json")), ids=lambda path: path.stem)
+def test_every_shipped_config_is_read_by_its_path(path: Path) -> None:
+    assert kvtax.architecture(str(path)).parameters > 0
 
 
 def test_duplicate_keys_are_said() -> None:

@@ -156,3 +156,21 @@ def test_memory_without_a_unit_that_was_forgotten(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least") as caught:
         load_catalogue(str(path))
     assert "48GiB" in caught.value.hint
+
+
+def test_an_entry_that_hides_the_catalogue_says_so(tmp_path):
+    import kvtax
+
+    config = {"model_type": "llama", "num_hidden_layers": 2}
+    path = tmp_path / "own.toml"
+    path.write_text(
+        '[[model]]\nname = "llama-3-8b"\nconfig = {model_type = "llama", num_hidden_layers = 2}\n'
+        '[[gpu]]\nid = "a100-80"\nmemory = "40GiB"\nvendor = "NVIDIA"\n'
+    )
+    models, gpus = load_catalogue(str(path))
+    from kvtax.budgets import budget
+
+    found = budget(model="llama-3-8b", gpu="a100-80", models=models, gpus=gpus)
+    assert found.prepared.architecture.parameters == kvtax.architecture(config).parameters
+    assert found.memory.total_bytes == 40 * 2**30
+    assert {"own-model", "own-gpu"} <= {notice.code for notice in found.notices}

@@ -130,7 +130,7 @@ class Config:
         raise UnsupportedArchitectureError(
             f"{self.model_type or 'this architecture'}: {problem}",
             where=self.where(key),
-            hint="kvtax gives no budget for an architecture that it does not understand",
+            hint="no budget without it; weights alone are known where the catalogue or a safetensors index beside the config has a total",
         )
 
     # ---- typed access ----
@@ -332,7 +332,9 @@ class Config:
             return outer
         for key in ("dtype", "torch_dtype"):
             value = self.values.get(key)
-            if isinstance(value, str) and value and value != "auto":
+            if value is not None and not isinstance(value, str):
+                self.fail(key, f"must be the name of a dtype, not {describe(value)}")
+            if value and value != "auto":
                 try:
                     return find_dtype(value).name
                 except UnknownNameError:

@@ -30,9 +30,9 @@ def context_limit(config: Config) -> int | None:
     factor = 1.0
     for scaling in _ropes(config):
         kind, times = scaling.get("rope_type") or scaling.get("type"), scaling.get("factor")
-        if kind not in ("yarn", "linear", "dynamic") or isinstance(times, bool) or not isinstance(times, (int, float)):
+        if kind not in ("yarn", "linear", "dynamic") or times is None:
             continue
-        if not 0 < times < 1e6:
+        if isinstance(times, bool) or not isinstance(times, (int, float)) or not 0 < times < 1e6:
             config.fail("rope_scaling", f"factor must be between 0 and 1e6, not {describe(times)}")
         if kind == "yarn":
             original = _positions(scaling.get("original_max_position_embeddings"))

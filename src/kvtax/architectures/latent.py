@@ -243,7 +243,8 @@ def moe_shape(config: Config, *keys: str) -> MoeShape:
     num_experts = config.integer(
         *(keys or ("n_routed_experts", "num_local_experts", "num_experts")), maximum=MAXIMUM_EXPERTS
     )
-    used = config.integer("num_experts_per_tok", maximum=MAXIMUM_EXPERTS)
+    # some classes have no default for it; parameters and KV do not need it, and every expert counts as active then
+    used = config.optional_integer("num_experts_per_tok", maximum=MAXIMUM_EXPERTS) or num_experts
     if used > num_experts:
         config.fail("num_experts_per_tok", f"{used} is more than the {num_experts} experts that there are")
     width = config.integer("moe_intermediate_size")

@@ -64,14 +64,23 @@ def read_catalogue(values: Mapping[str, Any]) -> tuple[tuple[ModelEntry, ...], t
     Raises:
         InputError: the file cannot be read or is wrong.
     """
-    path = values.get("catalogue")
+    given = values.get("catalogue")
+    path = given
     if path is None:
         path = _nearest()
         if path is None:
             return (), ()
     from kvtax.sources.user_catalogue import load_catalogue
 
-    return load_catalogue(path)
+    models, gpus = load_catalogue(path)
+    if given is not None and not models and not gpus:
+        raise InputError(
+            "holds no [[model]] and no [[gpu]] table",
+            code="empty-catalogue",
+            where=path,
+            hint="see `Entries of your own` in README",
+        )
+    return models, gpus
 
 
 def _nearest() -> str | None:

@@ -48,14 +48,17 @@ def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Mo
     """
     if not isinstance(model, str):
         architecture = read_architecture(model, class_defaults)
-        return Model("(config)", "the config that was given", architecture, None, _about(architecture))
+        code = _about_code(model)
+        return Model("(config)", "the config that was given", architecture, None, (*code, *_about(architecture)))
     if looks_like_path(model):
         config, quant_config, notices = read_local(model)
         try:
             architecture = read_architecture(config, class_defaults, extra_quantization=quant_config)
         except UnsupportedArchitectureError as error:
             raise _with_weights(error, index_total_bytes(model), "model.safetensors.index.json beside it") from None
-        return Model(model, f"file {model}", architecture, None, (*notices, *_about(architecture)))
+        return Model(
+            model, f"file {model}", architecture, None, (*notices, *_about_code(config), *_about(architecture))
+        )
     if not extra and model in _FOUND:
         return _FOUND[model]
     try:
@@ -71,9 +74,10 @@ def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Mo
     except UnsupportedArchitectureError as error:
         published = None if entry.parameters is None else 2 * entry.parameters
         raise _with_weights(error, published, "published parameters in 16 bit") from None
-    found = Model(
-        entry.id, f"catalogue: {entry.source}", architecture, entry, (*_about_entry(entry), *_about(architecture))
-    )
+    about = [*_about_entry(entry), *_about(architecture)]
+    if entry in extra:
+        about += _about_hidden(model)
+    found = Model(entry.id, f"catalogue: {entry.source}", architecture, entry, tuple(about))
     if not extra and len(_FOUND) < 512:
         _FOUND[model] = found
     return found
@@ -94,6 +98,25 @@ def _about_entry(entry: ModelEntry) -> list[Notice]:
         message = f"the config was put together from published dimensions and is not the real file; its parameter count {count}"
         return [Notice("reconstructed-config", message, "pass the path of the real config.json to be sure of the rest")]
     return []
+
+
+def _about_hidden(name: str) -> list[Notice]:
+    """What an entry of one's own hides, where the catalogue has the same name."""
+    try:
+        hidden = find_model(name)
+    except KvtaxError:
+        return []
+    return [Notice("own-model", f"{name[:96]!r} is your own entry and hides the catalogue's {hidden.id}")]
+
+
+def _about_code(config: Mapping[str, Any]) -> list[Notice]:
+    """Keys that would run code from the model's repository in other tools."""
+    named = [key for key in ("auto_map", "trust_remote_code") if config.get(key)]
+    if not named:
+        return []
+    return [
+        Notice("remote-code", f"{' and '.join(named)} in the config: code of the repository is never fetched or run")
+    ]
 
 
 def _about(architecture: Architecture) -> tuple[Notice, ...]:

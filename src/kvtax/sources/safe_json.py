@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from math import isfinite
+from typing import Any
 
+from kvtax.architectures.config import describe
 from kvtax.errors import ConfigError
 from kvtax.terms import Notice
 
 MAXIMUM_CONFIG_BYTES = 4 * 2**20
+UNBOUNDED_KEYS = frozenset(("time_step_limit",))
+"""Keys of published configs that say Infinity for "no limit" (Mamba 2 hybrids); kvtax reads none of them."""
 _MAXIMUM_DUPLICATES = 3
 
 
@@ -38,6 +42,10 @@ def parse_json(
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
+        for key, value in items:
+            if key not in UNBOUNDED_KEYS and not _finite(value):
+                problem = f"{describe(key)} holds NaN or Infinity, which is not JSON"
+                raise ConfigError(problem, code="invalid-json", where=where)
         if len(found) != len(items) and len(duplicates) < _MAXIMUM_DUPLICATES:
             seen: set[str] = set()
             for key, _ in items:
@@ -46,11 +54,8 @@ def parse_json(
                 seen.add(key)
         return found
 
-    def constant(text: str) -> NoReturn:
-        raise ConfigError(f"holds {text}, which is not JSON", code="invalid-json", where=where)
-
     try:
-        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=pairs)
     except UnicodeDecodeError as error:
         raise ConfigError(f"is not UTF-8 (byte {error.start})", code="invalid-json", where=where) from None
     except RecursionError:
@@ -67,3 +72,15 @@ def parse_json(
         names = ", ".join(ascii(key)[:64] for key in duplicates[:_MAXIMUM_DUPLICATES])
         notices.append(Notice("duplicate-key", f"{where}: {names} stands more than once; the last one counts"))
     return value, notices
+
+
+def _finite(value: object) -> bool:
+    """Whether a value, or a list of values, is free of NaN and Infinity (an object was looked at when it was built)."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, float) and not isfinite(one):
+            return False
+        if isinstance(one, list):
+            pending.extend(one)
+    return True

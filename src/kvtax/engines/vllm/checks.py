@@ -13,6 +13,8 @@ from kvtax.terms import Notice
 
 MINIMUM_CAPABILITY = {"awq": (7, 5), "fp8": (7, 5), "compressed-tensors": (7, 0), "mxfp4": (8, 0), "modelopt": (7, 5)}
 """Compute capability that a quantisation's kernels need (get_min_capability in vllm model_executor/layers/quantization)."""
+LAST_SERVED = {"MiniMaxText01ForCausalLM": (0, 23)}
+"""Classes that were dropped, with the last version that has them (vllm 0.33.0 model_executor/models/registry.py)."""
 NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4", "plamo2")
 """Model types that overflow in float16 and are refused with it (vllm config/model.py)."""
 
@@ -77,11 +79,21 @@ def refusal(
     Source: vllm 0.33.0 config/model.py, platforms/cuda.py, v1/attention/backends.
     """
     return (
-        _sharing_refusal(deployment, architecture)
+        _class_refusal(deployment, architecture)
+        or _sharing_refusal(deployment, architecture)
         or _dtype_refusal(architecture, gpu, dtype, kv_cache_dtype)
         or _weights_refusal(deployment, architecture, gpu)
         or _step_refusal(deployment, architecture)
     )
+
+
+def _class_refusal(deployment: Deployment, architecture: Architecture) -> Notice | None:
+    """A class that the version no longer serves."""
+    last = LAST_SERVED.get(architecture.name)
+    if last is None or read_version(deployment.engine_version)[0] <= last:
+        return None
+    message = f"{architecture.name} is served up to vllm {last[0]}.{last[1]} only"
+    return Notice("architecture-not-served", message, f"use --engine-version {last[0]}.{last[1]}")
 
 
 def _sharing_refusal(deployment: Deployment, architecture: Architecture) -> Notice | None:
