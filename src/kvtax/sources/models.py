@@ -25,6 +25,7 @@ class ModelEntry(NamedTuple):
     """`published` (a real file), `reconstructed` (put together from published dimensions), or `user`."""
     source: str
     licence: str | None = None
+    """Of the project that republishes the config; the model itself is under its maker's."""
     parameters: int | None = None
     """The total published for the checkpoint, if any; `parameters_note` compares it with the config's own count."""
     parameters_note: str = ""

@@ -137,7 +137,8 @@ def _sources(model: Model, anatomy: Anatomy) -> Facts:
             )
         )
     if entry is not None and entry.licence:
-        facts.append(Fact("licence", "licence", entry.licence))
+        # of the file, not of the model: weights are under their maker's licence
+        facts.append(Fact("licence", "licence", f"{entry.licence}, of the project that republishes the config"))
     defaults = ", ".join(f"{key}={_default_text(value)}" for key, value in model.architecture.defaults_used.items())
     facts.append(Fact("defaults_used", "class defaults", defaults or "none were needed"))
     facts.append(

@@ -89,7 +89,7 @@ def _details(summary: ModelSummary) -> tuple[str, ...]:
         lines.append(f"also called {', '.join(entry.aliases)}")
     if entry.config_from:
         lines.append(f"config of {entry.config_from}, which has the same shapes")
-    licence = f"; licence {entry.licence}" if entry.licence else ""
+    licence = f"; that project is under {entry.licence}" if entry.licence else ""
     kind = "" if entry.source.startswith(f"{entry.kind}:") else f"{entry.kind}: "
     lines.append(f"{kind}{entry.source}{licence}")
     return tuple(lines)
