@@ -95,7 +95,7 @@ def test_tensors_of_real_files(name):
     for stored in found.stored_tensors():
         if stored.source.stored:
             key = (stored.name, stored.shape, find_dtype(stored.dtype).safetensors)
-            ours[key] = ours.get(key, 0) + stored.count
+            ours[key] = ours.get(key, 0) + stored.copies
     for tensor in real["tensors"]:
         key = (tensor["name"], tuple(tensor["shape"]), tensor["dtype"])
         theirs[key] = theirs.get(key, 0) + tensor["count"]
@@ -333,7 +333,7 @@ def test_single_experts():
     config = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
     found = read(MOE, quantization_config=config)
     counts = {
-        (s.dtype, s.source.layers): s.count
+        (s.dtype, s.source.layers): s.copies
         for s in found.stored_tensors()
         if s.name.endswith("experts.*.down_proj.weight")
     }
@@ -480,6 +480,19 @@ def test_patterns_match_as_re_does(pieces, name):
     except PatternError:
         return
     assert found is (re.match(text, name) is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("(?i)[a-z]+", "QKV"), ("(?i)[A-Z]+", "qkv"), ("(?i)[^a-z]", "Q"), ("[a-z]", "Q")]
+)
+def test_ranges_with_and_without_case(text, name):
+    assert Pattern(text).match(name) is (re.match(text, name) is not None)
+
+
+@pytest.mark.parametrize("text", ["[z-a]", r"[+-\d]"])
+def test_ranges_without_an_end_are_refused(text):
+    with pytest.raises(PatternError, match="range"):
+        Pattern(text)
 
 
 def test_patterns_that_explode_elsewhere():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -19,7 +20,7 @@ FORMULAS = [
 
 
 @pytest.mark.parametrize("function", FORMULAS, ids=lambda function: function.__name__)
-def test_docstring_is_whole(function: object) -> None:
+def test_docstring_is_whole(function: Callable[..., object]) -> None:
     text = inspect.getdoc(function) or ""
     first, _, rest = text.partition("\n\n")
     assert first.endswith((".", ":")) or "." in first
@@ -27,7 +28,7 @@ def test_docstring_is_whole(function: object) -> None:
     assert "Returns:" in text
     assert re.search(r"^Source: \S", text, re.MULTILINE)
     described = dict(re.findall(r"^    (\w+): (.*)$", text[text.index("Args:") :], re.MULTILINE))
-    parameters = [name for name in inspect.signature(function).parameters if name != "architecture"]  # type: ignore[arg-type]
+    parameters = [name for name in inspect.signature(function).parameters if name != "architecture"]
     assert [name for name in described if name in parameters] == parameters, "same arguments in the same order"
     for name in parameters:
         if name not in ("stage", "first", "last", "dtype", "expert_parallel"):

@@ -51,7 +51,7 @@ def test_tensors_are_the_checkpoints(path: Path) -> None:
     for stored in found.stored_tensors():
         if stored.source.stored:
             key = (stored.name, stored.shape, stored.dtype)
-            mine[key] = mine.get(key, 0) + stored.count
+            mine[key] = mine.get(key, 0) + stored.copies
     theirs: dict[tuple[str, tuple[int, ...], str], int] = {}
     for tensor in checkpoint["tensors"]:
         key = (tensor["name"], tuple(tensor["shape"]), DTYPES[tensor["dtype"]])

@@ -70,7 +70,7 @@ def rank_weight_elements(
         tensor = stored.source
         if not tensor.loaded:
             continue
-        count = stored.count
+        count = stored.copies
         if stage is not None:
             if tensor.component in ("vision", "audio", "embedding"):
                 on_stage = first or (last and tied and tensor.component == "embedding")

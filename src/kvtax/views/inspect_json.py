@@ -102,7 +102,7 @@ def _tensor(stored: StoredTensor) -> dict[str, Any]:
         "name": stored.name,
         "shape": list(stored.shape),
         "dtype": stored.dtype,
-        "count": stored.count,
+        "count": stored.copies,
         "elements": stored.elements,
         "bytes": stored.bytes,
         "component": tensor.component,

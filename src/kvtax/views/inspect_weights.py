@@ -113,7 +113,7 @@ def tensors_block(anatomy: Anatomy) -> Grid:
                     Cell(stored.name, stored.name, tone),
                     Cell(shape, None, tone),
                     Cell(stored.dtype, None, tone),
-                    Cell(f"{stored.count:,}", stored.count, tone),
+                    Cell(f"{stored.copies:,}", stored.copies, tone),
                     Cell(f"{stored.bytes:,}", stored.bytes, tone),
                     Cell(_COMPONENTS.get(tensor.component, tensor.component), tensor.component, tone),
                 )

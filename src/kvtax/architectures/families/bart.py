@@ -44,6 +44,37 @@ def layers_of(config: Config, name: str, side: str, *, key_bias: bool = True) ->
     return found if key_bias else [tensor for tensor in found if not tensor.name.endswith(".k_proj.bias")]
 
 
+def encoder_decoder(
+    config: Config, prefix: str, tensors: list[Tensor], source_tokens: int, limit: int | None
+) -> Architecture:
+    """A model with BART's names of the sizes: each decoder layer holds its own tokens and `source_tokens` of the encoder."""
+    layers = config.integer("decoder_layers", maximum=MAXIMUM_LAYERS)
+    width, heads = config.integer("d_model"), heads_of(config, "decoder")
+    head_dim = width // heads
+    caches, cache_layers = paired(
+        FullAttention(heads, head_dim, head_dim), CrossAttention(heads, head_dim, head_dim, source_tokens), layers
+    )
+    return Architecture(
+        model_type=config.model_type,
+        name=config.architecture or config.model_type,
+        tensors=[tensor._replace(name=prefix + tensor.name) for tensor in tensors],
+        caches=caches,
+        cache_layers=cache_layers,
+        num_hidden_layers=layers,
+        hidden_size=width,
+        vocab_size=config.integer("vocab_size"),
+        intermediate_size=max(config.integer("encoder_ffn_dim"), config.integer("decoder_ffn_dim")),
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=head_dim,
+        max_position_embeddings=limit,
+        dtype=config.dtype() or "bfloat16",
+        dtype_stated=bool(config.dtype()),
+        kind="encoder-decoder",
+        defaults_used=config.defaults_used,
+    )
+
+
 def _side(config: Config, side: str) -> list[Tensor]:
     """Positions, layers and the norms around them."""
     width, positions = config.integer("d_model"), config.integer("max_position_embeddings")
@@ -91,29 +122,6 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     if name and not name.endswith(("ForConditionalGeneration", "MTModel", "Model")):
         config.unsupported("architectures", f"the class {describe(name)} is not understood")
     head = name == "" or name.endswith(("ForConditionalGeneration", "MTModel"))
-    layers = config.integer("decoder_layers", maximum=MAXIMUM_LAYERS)
-    width, heads = config.integer("d_model"), heads_of(config, "decoder")
     tensors = [*_embeddings(config, head=head), *_side(config, "encoder"), *_side(config, "decoder")]
-    limit = context_limit(config)
-    own = FullAttention(heads, width // heads, width // heads)
-    source = CrossAttention(heads, width // heads, width // heads, config.integer("max_position_embeddings"))
-    caches, cache_layers = paired(own, source, layers)
-    return Architecture(
-        model_type=config.model_type,
-        name=name or config.model_type,
-        tensors=[tensor._replace(name=prefix + tensor.name) for tensor in tensors],
-        caches=caches,
-        cache_layers=cache_layers,
-        num_hidden_layers=layers,
-        hidden_size=width,
-        vocab_size=config.integer("vocab_size"),
-        intermediate_size=max(config.integer("encoder_ffn_dim"), config.integer("decoder_ffn_dim")),
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
-        head_dim=width // heads,
-        max_position_embeddings=limit,
-        dtype=config.dtype() or "bfloat16",
-        dtype_stated=bool(config.dtype()),
-        kind="encoder-decoder",
-        defaults_used=config.defaults_used,
-    )
+    positions = config.integer("max_position_embeddings")
+    return encoder_decoder(config, prefix, tensors, positions, context_limit(config))

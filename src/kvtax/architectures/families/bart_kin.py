@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvtax.architectures.architecture import Architecture
-from kvtax.architectures.cache import CrossAttention, FullAttention
-from kvtax.architectures.config import MAXIMUM_LAYERS, Config, describe
+from kvtax.architectures.config import Config, describe
 from kvtax.architectures.context import context_limit
-from kvtax.architectures.families.bart import heads_of, layers_of
-from kvtax.architectures.families.t5 import paired
+from kvtax.architectures.families.bart import encoder_decoder, layers_of
 from kvtax.architectures.tensors import Tensor, embedding, lm_head, norm
 
 
@@ -56,12 +54,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         config.unsupported("architectures", f"the class {describe(name)} is not understood")
     if config.model_type == "mvp" and config.boolean("use_prompt"):
         config.unsupported("use_prompt", "prompts before the layers are not understood")
-    width, heads, vocab_size = config.integer("d_model"), heads_of(config, "decoder"), config.integer("vocab_size")
-    layers, positions = (
-        config.integer("decoder_layers", maximum=MAXIMUM_LAYERS),
-        config.integer("max_position_embeddings"),
-    )
-    heads_of(config, "encoder")
+    width, vocab_size = config.integer("d_model"), config.integer("vocab_size")
     tied = config.boolean("tie_word_embeddings", default=True)
     tensors = embedding(vocab_size, width, name="model.shared")
     if not tied:
@@ -70,26 +63,4 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     tensors += [*_side(config, traits, "encoder"), *_side(config, traits, "decoder"), *lm_head(vocab_size, width, tied)]
     if traits.logits_bias:
         tensors.append(Tensor("final_logits_bias", (1, vocab_size), "lm_head", parameter=False))
-    head_dim = width // heads
-    caches, cache_layers = paired(
-        FullAttention(heads, head_dim, head_dim), CrossAttention(heads, head_dim, head_dim, positions), layers
-    )
-    return Architecture(
-        model_type=config.model_type,
-        name=name or config.model_type,
-        tensors=[tensor._replace(name=prefix + tensor.name) for tensor in tensors],
-        caches=caches,
-        cache_layers=cache_layers,
-        num_hidden_layers=layers,
-        hidden_size=width,
-        vocab_size=vocab_size,
-        intermediate_size=max(config.integer("encoder_ffn_dim"), config.integer("decoder_ffn_dim")),
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
-        head_dim=head_dim,
-        max_position_embeddings=context_limit(config),
-        dtype=config.dtype() or "bfloat16",
-        dtype_stated=bool(config.dtype()),
-        kind="encoder-decoder",
-        defaults_used=config.defaults_used,
-    )
+    return encoder_decoder(config, prefix, tensors, config.integer("max_position_embeddings"), context_limit(config))

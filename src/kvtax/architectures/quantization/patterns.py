@@ -209,6 +209,13 @@ class Pattern:
             return lambda other: other.lower() == char.lower()
         return char.__eq__
 
+    def _between(self, low: str, high: str) -> Callable[[str], bool]:
+        if high == "\\" or high < low:
+            raise PatternError(f"has the range {low}-{high}, which is not understood")
+        if self._fold:
+            return lambda other: low <= other.lower() <= high or low <= other.upper() <= high
+        return lambda other: low <= other <= high
+
     def _escape(self) -> Callable[[str], bool]:
         char = self._next()
         if char.lower() in _CLASSES:
@@ -232,8 +239,7 @@ class Pattern:
                 tests.append(self._escape())
             elif self._peek() == "-" and self.text[self._at + 1 : self._at + 2] not in ("]", ""):
                 self._at += 1
-                low, high = char, self._next()
-                tests.append(lambda other, low=low, high=high: low <= other <= high)  # type: ignore[misc]
+                tests.append(self._between(char, self._next()))
             else:
                 tests.append(self._same(char))
         self._at += 1

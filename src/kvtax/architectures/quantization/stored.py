@@ -10,13 +10,13 @@ from kvtax.dtypes import find_dtype
 
 
 class StoredTensor(NamedTuple):
-    """One tensor (of `count` equal ones) as a checkpoint stores it.
+    """One tensor (of `copies` equal ones) as a checkpoint stores it.
 
     Args:
         name: with `*` for indices.
         shape: as stored, packed [elements].
         dtype: as stored.
-        count: how many [tensors].
+        copies: how many [tensors].
         source: the tensor before quantisation, which says how it is split and whether it is loaded.
         scale: whether it holds scales, zero points or orders rather than weights.
     """
@@ -24,19 +24,19 @@ class StoredTensor(NamedTuple):
     name: str
     shape: tuple[int, ...]
     dtype: str
-    count: int  # type: ignore[assignment]
+    copies: int
     source: Tensor
     scale: bool = False
 
     @property
     def elements(self) -> int:
         """Elements of all of them, as stored."""
-        return numel(self.shape) * self.count
+        return numel(self.shape) * self.copies
 
     @property
     def bytes(self) -> int:
         """Bytes of all of them."""
-        return find_dtype(self.dtype).bytes(numel(self.shape)) * self.count
+        return find_dtype(self.dtype).bytes(numel(self.shape)) * self.copies
 
 
 class Quantization(Protocol):

@@ -12,7 +12,11 @@ from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice
 
 MINIMUM_CAPABILITY = {"awq": (7, 5), "fp8": (7, 5), "compressed-tensors": (7, 0), "mxfp4": (8, 0), "modelopt": (7, 5)}
-"""Compute capability that a quantisation's kernels need (get_min_capability in vllm model_executor/layers/quantization)."""
+"""Compute capability that a quantisation's kernels need.
+
+Source: vllm model_executor/layers/quantization, get_min_capability of each; 7.0 of compressed-tensors is the least that any of its
+schemes needs. Releases before fp8 had kernels for Turing refuse it below 8.0.
+"""
 LAST_SERVED = {"MiniMaxText01ForCausalLM": (0, 23)}
 """Classes that were dropped, with the last version that has them (vllm 0.33.0 model_executor/models/registry.py)."""
 NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4", "plamo2")
