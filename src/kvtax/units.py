@@ -43,23 +43,27 @@ def _scale(number: str, factor: int) -> int:
     return (int(whole or "0") * unit + int(fraction or "0")) * factor // unit
 
 
+def _parse(text: str | int, what: str, units: dict[str, int], examples: str) -> int:
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text
+    number, unit = _split(str(text), what)
+    if unit not in units:
+        raise InputError(
+            f"{what} {str(text)[:64]!r} has no known unit", code="invalid-quantity", hint=f"write {examples}"
+        )
+    value = _scale(number, units[unit])
+    if units[unit] == 1 and number.partition(".")[2].strip("0"):
+        raise InputError(f"{what} must be a whole number, not {str(text)[:64]}", code="invalid-quantity")
+    return value
+
+
 def parse_bytes(text: str | int, what: str = "memory size") -> int:
     """A memory size in bytes: `48GiB`, `48GB`, `80000MiB`, `48G` (= GiB) or a plain number of bytes.
 
     Raises:
         InputError: not a size, or larger than 2^60.
     """
-    if isinstance(text, int) and not isinstance(text, bool):
-        value = text
-    else:
-        number, unit = _split(str(text), what)
-        if unit not in _MEMORY_UNITS:
-            raise InputError(
-                f"{what} {str(text)[:64]!r} has no known unit",
-                code="invalid-quantity",
-                hint="write 48GiB, 48GB or 80000MiB",
-            )
-        value = _scale(number, _MEMORY_UNITS[unit])
+    value = _parse(text, what, _MEMORY_UNITS, "48GiB, 48GB or 80000MiB")
     if not 0 <= value <= _MAXIMUM_BYTES:
         raise InputError(f"{what} {str(text)[:64]!r} is out of range", code="invalid-quantity")
     return value
@@ -71,19 +75,7 @@ def parse_tokens(text: str | int, what: str = "number of tokens") -> int:
     Raises:
         InputError: not a positive number, or larger than 2^31.
     """
-    if isinstance(text, int) and not isinstance(text, bool):
-        value = text
-    else:
-        number, unit = _split(str(text), what)
-        if unit not in _TOKEN_UNITS:
-            raise InputError(
-                f"{what} {str(text)[:64]!r} has no known unit",
-                code="invalid-quantity",
-                hint="write 8192, 8k, 128k or 1M",
-            )
-        value = _scale(number, _TOKEN_UNITS[unit])
-        if not unit and value != float(number):
-            raise InputError(f"{what} must be a whole number, not {str(text)[:64]}", code="invalid-quantity")
+    value = _parse(text, what, _TOKEN_UNITS, "8192, 8k, 128k or 1M")
     if not 1 <= value <= _MAXIMUM_TOKENS:
         raise InputError(f"{what} must be between 1 and 2^31, not {str(text)[:64]}", code="invalid-quantity")
     return value

@@ -46,27 +46,29 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     )  # fmt: skip
 
 
-def mamba2_mixer(config: Config, hidden_size: int) -> Mamba2:
-    """The mixer under the key names of Bamba, Granite and Falcon H1."""
-    width = expanded(config, hidden_size, "mamba_expand")
+def mamba2_mixer(
+    config: Config, hidden_size: int, *, out_bias: str = "mamba_proj_bias", gated_norm: bool = True
+) -> Mamba2:
+    """The mixer under the key names of Bamba, Granite and Falcon H1, which may state its width as mamba_d_ssm."""
+    width = config.optional_integer("mamba_d_ssm") or expanded(config, hidden_size, "mamba_expand")
     num_heads = config.integer("mamba_n_heads")
-    proj_bias = config.boolean("mamba_proj_bias")
     mixer = Mamba2(
         hidden_size,
         width,
         num_heads,
-        mamba_head_dim(config, width, num_heads),
+        _mamba_head_dim(config, width, num_heads),
         config.integer("mamba_d_state"),
         config.integer("mamba_n_groups"),
         kernel_size(config, "mamba_d_conv"),
         conv_bias=config.boolean("mamba_conv_bias", default=True),
-        in_bias=proj_bias,
-        out_bias=proj_bias,
+        in_bias=config.boolean("mamba_proj_bias"),
+        out_bias=config.boolean(out_bias),
+        gated_norm=gated_norm,
     )
     return mixer.check(config, "mamba_n_heads")
 
 
-def mamba_head_dim(config: Config, intermediate_size: int, num_heads: int) -> int:
+def _mamba_head_dim(config: Config, intermediate_size: int, num_heads: int) -> int:
     """mamba_d_head; `auto` is what fills the mixer's width."""
     if config.get("mamba_d_head") in ("auto", None):
         return intermediate_size // num_heads

@@ -6,8 +6,8 @@ from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import FullAttention, LayerCache
 from kvtax.architectures.config import Config
 from kvtax.architectures.decoder import Shape, assemble, attention, gated_mlp
-from kvtax.architectures.families.bamba import mamba_head_dim
-from kvtax.architectures.recurrent import Mamba2, expanded, kernel_size, state_dtypes
+from kvtax.architectures.families.bamba import mamba2_mixer
+from kvtax.architectures.recurrent import state_dtypes
 from kvtax.architectures.tensors import norm
 
 
@@ -20,7 +20,7 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
     hidden = shape.hidden_size
     intermediate_size = config.integer("intermediate_size")
     bias = config.boolean("attention_bias")
-    mixer = _mixer(config, hidden)
+    mixer = mamba2_mixer(config, hidden, out_bias="projectors_bias", gated_norm=config.boolean("mamba_rms_norm"))
     layer = "model.layers.*"
     body = [
         *attention(
@@ -38,23 +38,3 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         config, shape, body, caches, prefix=prefix, final_norm=norm("model.final_layernorm", hidden),
         cache_layers=[index for index in shape.layers for _ in range(2)], intermediate_size=intermediate_size,
     )  # fmt: skip
-
-
-def _mixer(config: Config, hidden_size: int) -> Mamba2:
-    stated = config.optional_integer("mamba_d_ssm")
-    width = stated if stated is not None else expanded(config, hidden_size, "mamba_expand")
-    num_heads = config.integer("mamba_n_heads")
-    mixer = Mamba2(
-        hidden_size,
-        width,
-        num_heads,
-        mamba_head_dim(config, width, num_heads),
-        config.integer("mamba_d_state"),
-        config.integer("mamba_n_groups"),
-        kernel_size(config, "mamba_d_conv"),
-        conv_bias=config.boolean("mamba_conv_bias", default=True),
-        in_bias=config.boolean("mamba_proj_bias"),
-        out_bias=config.boolean("projectors_bias"),
-        gated_norm=config.boolean("mamba_rms_norm"),
-    )
-    return mixer.check(config, "mamba_n_heads")
