@@ -279,10 +279,9 @@ class VllmPlan(Plan):
         if fixed is not None and need + taken.activation_bytes + taken.cuda_graph_bytes + fixed > free:
             return OUT_OF_MEMORY, None
         usable = pool.blocks - rules.rule("reserved_blocks", self.version)
-        if pool.bytes_per_block == 0:
+        enough = taken.kv_pool_bytes > 0 and usable >= pool.blocks_per_request
+        if pool.bytes_per_block == 0:  # nothing to hold
             enough = taken.kv_pool_bytes >= 0
-        else:
-            enough = taken.kv_pool_bytes > 0 and usable >= pool.blocks_per_request
         return (FITS, None) if enough else (KV_TOO_SMALL, None)
 
     def _stage_answer(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Pool, Detail]:
