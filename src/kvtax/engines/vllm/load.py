@@ -63,14 +63,17 @@ def absorbed_bytes(
 ) -> int:
     """Copies of latent attention's projections.
 
-    From 0.8 on kv_b_proj in 16 bit, where it is quantised. 0.7 multiplied it into the query and output projections:
+    Before 0.7 none. From 0.8 on kv_b_proj in 16 bit, where it is quantised. 0.7 multiplied it into the query and output projections:
     heads / tp * (q_width * (kv_lora_rank + qk_rope_head_dim) + kv_lora_rank * hidden_size) elements a layer, with q_width the query's
     latent, or hidden_size where it has none.
 
     Source: vllm 0.7.3 attention/backends/mla/common.py, 0.33.0 model_executor/layers/attention/mla_attention.py; DeepSeek-Coder-V2-Lite
     at eight ranks of 0.7 (0.21 GiB over the parameters).
     """
-    if rule("latent_absorbed", version) != "into-projections":
+    how = rule("latent_absorbed", version)
+    if how == "none":
+        return 0
+    if how == "copies":
         return loading.latent_copies_bytes(tensors, element_bytes)
     found = 0
     for stored in architecture.stored_tensors():
