@@ -18,7 +18,7 @@ def stage_layers(num_hidden_layers: int, pp: int, *, balanced: bool = True) -> l
     Args:
         num_hidden_layers: of the decoder [layers].
         pp: pipeline_parallel_size [ranks].
-        balanced: False: all of what is left over goes to the last stage, as vllm before 0.8 did.
+        balanced: False: all of what is left over goes to the last stage, as vllm before 0.8 did [-].
 
     Returns:
         One range a stage.
@@ -74,6 +74,8 @@ def rank_tensors(
 ) -> list[RankTensor]:
     """The loaded weights on one rank, scales included.
 
+    every stored tensor: rank_elements * copies; routed experts are split over tp * dp ranks, whole where expert_parallel
+
     Args:
         architecture: of the model.
         tp: tensor_parallel_size [ranks].
@@ -83,7 +85,7 @@ def rank_tensors(
         first: whether embedding and towers are on this stage.
         last: whether the final norm and lm_head are.
         dtype: that weights stored in the model's dtype are held in, as float32 checkpoints that run in 16 bit; None: as stored.
-        without: components that are not loaded (the head of a pooling model, towers of a text-only server).
+        without: components that are not loaded (the head of a pooling model, towers of a text-only server) [names].
 
     Returns:
         What the rank holds, in the order of the inventory.
@@ -118,7 +120,18 @@ def rank_tensors(
 
 
 def sum_elements(tensors: Iterable[RankTensor]) -> dict[tuple[str, str], int]:
-    """Elements by component and by dtype as held."""
+    """Elements by component and by dtype as held.
+
+    sum of elements over tensors of one component and dtype
+
+    Args:
+        tensors: of one rank [tensors].
+
+    Returns:
+        (component, dtype) -> elements.
+
+    Source: see `rank_tensors`.
+    """
     found: dict[tuple[str, str], int] = {}
     for tensor in tensors:
         key = (tensor.component, tensor.dtype)

@@ -74,7 +74,8 @@ def named_quantization(name: str, architecture: Architecture | None = None) -> Q
     untouched = frozenset(("lm_head", "mtp")) if base.startswith("bnb-") else _ALL
     if architecture is not None:
         untouched |= recipes.left_alone(base, architecture)
-    return Scheme(_METHODS[base], make(group_size), untouched=untouched)
+    others = {part: formats.fp8_tensor() for part in recipes.halfway(base, architecture)} if architecture else {}
+    return Scheme(_METHODS[base], make(group_size), untouched=untouched, others=others)
 
 
 def _split(key: str) -> tuple[str, int | None]:

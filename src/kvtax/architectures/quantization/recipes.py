@@ -7,14 +7,14 @@ from kvtax.architectures.cache import CompressedLatent, MultiHeadLatent, Recurre
 
 DELTA_RULES = frozenset(("gated_delta_net", "kimi_delta"))
 _CALIBRATED = frozenset(("awq-int4", "gptq-int4", "gptq-int8", "ct-int4", "ct-int8"))
-_HALVES = frozenset((*_CALIBRATED, "nvfp4", "fp8", "fp8-channel"))
 _QAT_FAMILIES = ("gemma3", "gemma4")
 
 
 def left_alone(base: str, architecture: Architecture) -> frozenset[str]:
     """Components that a recipe leaves in 16 bit for this kind of model, beyond embeddings, head, norms, routers and towers.
 
-    Models with delta-rule layers (Qwen3-Next, Qwen3.5): these layers; calibrated integers leave attention and shared experts too.
+    Mixtures of experts with delta-rule layers (Qwen3-Next, Qwen3.5): these layers; calibrated integers leave attention and shared experts
+    too. Dense ones are quantised whole.
     Mixtures of experts with latent attention (DeepSeek, Kimi, GLM-5) in nvfp4: attention.
 
     Args:
@@ -29,8 +29,8 @@ def left_alone(base: str, architecture: Architecture) -> frozenset[str]:
     (self_attn excluded; the newer ones exclude shared experts too).
     """
     found: set[str] = set()
-    delta = any(isinstance(cache, Recurrent) and cache.variant in DELTA_RULES for cache, _ in architecture.cache_groups)
-    if delta and base in _HALVES:
+    delta = _has_delta_rule(architecture)
+    if delta and architecture.num_experts and (base == "nvfp4" or base in _CALIBRATED):
         found.add("linear_or_ssm")
         if base in _CALIBRATED:
             found |= {"attention", "shared_experts"}
@@ -38,6 +38,28 @@ def left_alone(base: str, architecture: Architecture) -> frozenset[str]:
     if latent and architecture.num_experts and base == "nvfp4":
         found.add("attention")
     return frozenset(found)
+
+
+def halfway(base: str, architecture: Architecture) -> frozenset[str]:
+    """Components that a 4-bit recipe keeps in fp8: attention and delta-rule layers of dense models in nvfp4.
+
+    Args:
+        base: name of the format without its group.
+        architecture: of the model.
+
+    Returns:
+        Names of components.
+
+    Source: hf_quant_config.json of nvidia/Qwen3.6-35B-A3B-NVFP4 (FP8 for linear_attn and self_attn); a start of a 27B model in nvfp4
+    prints 22.1 GiB with its MTP layer, which no other split gives.
+    """
+    if base == "nvfp4" and _has_delta_rule(architecture) and not architecture.num_experts:
+        return frozenset(("attention", "linear_or_ssm"))
+    return frozenset()
+
+
+def _has_delta_rule(architecture: Architecture) -> bool:
+    return any(isinstance(cache, Recurrent) and cache.variant in DELTA_RULES for cache, _ in architecture.cache_groups)
 
 
 def usual_group(base: str, usual: int, architecture: Architecture) -> int:

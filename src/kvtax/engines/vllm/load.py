@@ -9,7 +9,7 @@ from kvtax.dtypes import DTYPES
 from kvtax.engines import loading
 from kvtax.engines.loading import Load
 from kvtax.engines.vllm.rules import rule
-from kvtax.formulas.weights import RankTensor
+from kvtax.formulas.weights import RankTensor, element_bytes
 from kvtax.hardware.gpu import Gpu
 from kvtax.units import MIB, ceil_div
 
@@ -53,9 +53,31 @@ def load(
         rounding_bytes=(taken.reserved_bytes if amd else taken.allocated_bytes) - taken.requested_bytes,
         absorbed_bytes=absorbed_bytes(architecture, tensors, tp, element_bytes, version)
         + loading.doubled_values_bytes(tensors),
-        released_bytes=0 if amd else loading.released_bytes(tensors, method),
-        runtime_bytes=ROCM_RUNTIME_BYTES if amd else 0,
+        released_bytes=loading.released_bytes(tensors, method) if _has_marlin(gpu) else 0,
+        runtime_bytes=ROCM_RUNTIME_BYTES + transposed_experts_bytes(tensors, method) if amd else 0,
     )
+
+
+def transposed_experts_bytes(tensors: Sequence[RankTensor], method: str) -> int:
+    """What transposing the experts of integer formats leaves with the allocator: a layer's copy, which the driver counts as taken.
+
+    Source: vllm 0.33.0 compressed_tensors_moe_wna16.py and moe_wna16.py process_weights_after_loading; Qwen3-30B-A3B in 4 bit on one and
+    two R9700 (0.29 and 0.14 GiB over the rest).
+    """
+    if method not in ("gptq", "awq", "compressed-tensors"):
+        return 0
+    by_layer: dict[int, int] = {}
+    for tensor in tensors:
+        if tensor.component == "routed_experts" and tensor.layers and tensor.dtype == "int32" and not tensor.scale:
+            size = element_bytes(tensor.elements, tensor.dtype) // len(tensor.layers)
+            for layer in tensor.layers:
+                by_layer[layer] = by_layer.get(layer, 0) + size
+    return max(by_layer.values(), default=0)
+
+
+def _has_marlin(gpu: Gpu) -> bool:
+    major = (gpu.compute_capability or "8").partition(".")[0]
+    return gpu.vendor != "AMD" and (not major.isdecimal() or int(major) >= 8)
 
 
 def absorbed_bytes(
