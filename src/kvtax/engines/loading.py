@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from kvtax.architectures.architecture import Architecture
@@ -131,21 +132,26 @@ def rope_table_bytes(architecture: Architecture, element_bytes: int, multimodal_
     return sum(rope_cache_bytes(rows, width, element_bytes) for width in architecture.rope_dims)
 
 
-def allocation(tensors: Sequence[RankTensor], extra: Iterable[int] = ()) -> Allocation:
+def allocation(tensors: Sequence[RankTensor]) -> Allocation:
     """What a rank's tensors take of the allocator, as the engines hold them.
 
     q, k and v are one tensor, gate and up another, the experts of a layer two.
 
     Args:
         tensors: of the rank.
-        extra: of further tensors [bytes].
 
     Returns:
         Requested, allocated and reserved bytes.
 
     Source: vllm 0.33.0 model_executor/layers/linear.py (merged layers), fused_moe/layer.py (w13, w2).
     """
-    return allocate([*_sizes(tensors), *extra])
+    return _allocation(tuple(tensors))
+
+
+@lru_cache(maxsize=64)
+def _allocation(tensors: tuple[RankTensor, ...]) -> Allocation:
+    # the same rank is asked for again and again where lengths and limits are compared
+    return allocate(_sizes(tensors))
 
 
 def _sizes(tensors: Sequence[RankTensor]) -> list[int]:
