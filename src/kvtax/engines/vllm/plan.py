@@ -21,14 +21,18 @@ from kvtax.engines.answer import (
     pool_bytes_per_token,
 )
 from kvtax.engines.base import Plan
-from kvtax.engines.vllm import blocks, checks, memory, rules
+from kvtax.engines.vllm import blocks, checks, encoder, memory, profile_run, rules
 from kvtax.engines.vllm import terms as vllm_terms
 from kvtax.engines.vllm.interval import margin
+from kvtax.engines.vllm.part import Part
 from kvtax.errors import InputError
 from kvtax.formulas.weights import element_bytes, rank_weight_elements, stage_layers
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice, Term
 from kvtax.units import format_bytes
+
+WHOLE_PROMPT_TOKENS = 32_768
+"""Prompts up to this length are one step in the V0 engine (vllm 0.6 to 0.7 engine/arg_utils.py: chunked prefill is on above it)."""
 
 
 class Stage(NamedTuple):
@@ -48,6 +52,8 @@ class Detail(NamedTuple):
     rope_bytes: int
     padding_bytes: int
     max_model_len: int
+    step: profile_run.Step
+    persistent: tuple[Part, ...]
 
 
 class VllmPlan(Plan):
@@ -60,6 +66,7 @@ class VllmPlan(Plan):
         "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel", "decode_context_parallel_size",
         "block_size", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "enable_prefix_caching", "gpu_memory_utilization",
         "kv_cache_memory_bytes", "kv_cache_dtype", "async_scheduling", "disable_hybrid_kv_cache_manager", "mamba_ssm_cache_dtype",
+        "limit_mm_per_prompt", "language_model_only", "skip_mm_profiling", "runner",
     ))  # fmt: skip
 
     def __init__(self, question: Question) -> None:
@@ -99,11 +106,14 @@ class VllmPlan(Plan):
         self.settings["kv_cache_dtype"] = Setting(kv_dtype, origin)
         cached = deployment.enable_prefix_caching
         self.set_from("enable_prefix_caching", cached, architecture.kind == "decoder" and self.version >= (0, 9))
-        self.set_from("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total))
+        self.set_from("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total, self.version))
         self.set_from(
             "max_num_batched_tokens",
             deployment.max_num_batched_tokens,
-            rules.default_max_num_batched_tokens(gpu, total),
+            max(
+                rules.default_max_num_batched_tokens(gpu, total, self.version),
+                encoder.least_batched_tokens(architecture, deployment),
+            ),
         )
         self.set_from("async_scheduling", deployment.async_scheduling, self.version >= (0, 14))
         self.set_from("enforce_eager", deployment.enforce_eager or None, False)
@@ -247,6 +257,8 @@ class VllmPlan(Plan):
         seqs = int(self.settings["max_num_seqs"].value)
         tokens = int(self.settings["max_num_batched_tokens"].value)
         if self.question.deployment.max_num_batched_tokens is None:
+            if rules.rule("whole_prompts", self.version) and max_model_len <= WHOLE_PROMPT_TOKENS:
+                tokens = max(tokens, max_model_len)
             tokens = min(tokens, seqs * max_model_len)
         return min(seqs, tokens) if self.question.deployment.max_num_seqs is None else seqs, tokens
 
@@ -285,8 +297,7 @@ class VllmPlan(Plan):
         return (FITS, None) if enough else (KV_TOO_SMALL, None)
 
     def _stage_answer(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Pool, Detail]:
-        taken, rope, padding = self._memory(stage, seqs, tokens)
-        detail = Detail(stage, rope, padding, max_model_len)
+        taken, detail = self._memory(stage, seqs, tokens, max_model_len)
         layout = stage.layout
         if layout is None:
             return taken, Pool(0, 0, 0, 0, 0, float(seqs), 0, 0), detail
@@ -315,7 +326,30 @@ class VllmPlan(Plan):
         smallest = min(group.block_size for group in layout.groups)
         return num_blocks // groups * smallest * layout.context_parallel
 
-    def _memory(self, stage: Stage, seqs: int, tokens: int) -> tuple[Memory, int, int]:
+    def _profile_step(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> profile_run.Step:
+        question, deployment = self.question, self.question.deployment
+        tp = deployment.tensor_parallel_size
+        images = encoder.encoder_run(question.architecture, deployment, self.version, tokens, seqs, max_model_len)
+        states = sum(
+            self.recurrent_bytes(on_rank)
+            for on_rank in (cache.per_rank(tp) for cache in stage.caches)
+            if isinstance(on_rank, Recurrent)
+        )
+        pooling = deployment.runner == "pooling" or question.architecture.kind == "encoder"
+        return profile_run.Step(
+            question.architecture,
+            question.gpu,
+            self.version,
+            tp,
+            tokens,
+            seqs,
+            self.element_bytes,
+            pooling,
+            images,
+            states,
+        )
+
+    def _memory(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Detail]:
         question, architecture = self.question, self.question.architecture
         deployment = question.deployment
         tp = deployment.tensor_parallel_size
@@ -326,14 +360,16 @@ class VllmPlan(Plan):
         if deployment.weights_bytes is None:  # a figure from a log has both in it
             rope = memory.rope_bytes(architecture, self.element_bytes)
             padding = memory.padding_bytes(architecture, question.gpu, tp, self.version)
-        peaks = memory.activation_parts(architecture, tp, tokens, min(seqs, tokens), self.element_bytes, self.version)
-        activation = int(max(peaks.values()) * memory.FRAGMENTATION)
-        workspace = memory.workspace_bytes(architecture, tp, tokens, self.element_bytes)
-        graphs = 0
-        if not self.settings["enforce_eager"].value:
-            sizes = memory.capture_sizes(seqs, question.gpu.compute_capability or "")
-            graphs = memory.graph_bytes(stage.layers, sizes)
         ranks = tp * deployment.pipeline_parallel_size
+        step = self._profile_step(stage, seqs, tokens, max_model_len)
+        activation = profile_run.activation(step).bytes
+        persistent = tuple(profile_run.persistent_parts(step, ranks))
+        workspace = sum(part.bytes for part in persistent)
+        graphs = 0
+        inside = bool(rules.rule("cuda_graphs_inside", self.version))
+        if not self.settings["enforce_eager"].value:
+            capability = question.gpu.compute_capability or ""
+            graphs = memory.graph_part(stage.layers, seqs, capability, estimated=inside).bytes
         outside = memory.outside_bytes(question.gpu, ranks)
         if deployment.kv_cache_memory_bytes is None:
             outside = memory.outside_of_a_start(question.gpu, ranks, total - limit)
@@ -341,12 +377,10 @@ class VllmPlan(Plan):
             outside = max(total - deployment.free_memory, 0)
         pool = deployment.kv_cache_memory_bytes
         if pool is None:
-            inside = graphs if rules.rule("cuda_graphs_inside", self.version) else 0
-            pool = limit - weights - rope - padding - workspace - activation - inside
+            pool = limit - weights - rope - padding - workspace - activation - (graphs if inside else 0)
         return (
             Memory(total, limit, weights, rope + padding, workspace, outside, activation, graphs, pool),
-            rope,
-            padding,
+            Detail(stage, rope, padding, max_model_len, step, persistent),
         )
 
     # ---- terms ----
