@@ -13,15 +13,17 @@ KERNEL_BYTES = {"9": 72 * MIB, "10": 72 * MIB}
 OTHER_KERNEL_BYTES = 41 * MIB
 """Kernels and handles that are loaded during the run, by compute capability: 0.07 GiB printed on H100 (three starts of 0.10), 0.02 to 0.06 on
 RTX 4080 and 4090, L4 and RTX PRO 6000 (six starts)."""
+UNIFIED_BYTES = 1741 * MIB
+"""The same on unified memory, where other use of RAM is in it: 1.6 to 2.2 GiB (three starts of GB10; from -0.5 to 5.7 were seen)."""
 AMD_BYTES = 461 * MIB
 """The same on AMD: 0.42 to 0.52 GiB on R9700 at 0.13 (four starts), 0.66 on MI300X at 0.10."""
 AMD_SHARED_BYTES = 369 * MIB
 """AMD, two ranks: 0.31 to 0.41 GiB on R9700 at 0.13 (four starts)."""
 EARLY_RDNA_BYTES = 2253 * MIB
-"""RDNA 4 before 0.13, text-only models: 1.7 to 2.6 GiB more than at 0.13 (six starts of one machine with 0.11.2); the cause is not known."""
+"""RDNA 4 before 0.13, models without vision tower and recurrent state: 1.7 to 2.6 GiB more than at 0.13 (six starts of one machine with 0.11.2,
+Gemma 3 and Qwen3-Next beside them not); the cause is not known."""
 INSIDE_COMMUNICATOR_BYTES = {1: 0, 2: 410 * MIB, 4: 1331 * MIB, 8: 1946 * MIB}
-"""NCCL before it was set up ahead of the first snapshot: 1.84 GiB printed at four ranks of H100 and 2.10 at eight of A100, less what one rank has;
-two ranks 0.17 to 0.55."""
+"""NCCL before it was set up ahead of the first snapshot: 1.84 GiB printed at four ranks of H100 and 2.10 at eight of A100; two ranks 0.17 to 0.55."""
 LATE_COMMUNICATOR_BYTES = {1: 0, 2: 461 * MIB, 4: 410 * MIB, 8: 614 * MIB}
 """What NCCL still allocates at the first collectives: 0.5 GiB at two ranks of H100 (three starts of 0.12), 0.4 at four of A800."""
 
@@ -31,16 +33,16 @@ def by_ranks(table: dict[int, int], ranks: int) -> int:
     return table[min((size for size in table if size >= ranks), default=max(table))]
 
 
-def non_torch_part(gpu: Gpu, version: Version, ranks: int, text_only: bool) -> Part:
+def non_torch_part(gpu: Gpu, version: Version, ranks: int, plain: bool) -> Part:
     """Growth of memory outside PyTorch inside the limit: kernels and handles, communicators, before 0.9 the context too.
 
     Args:
         gpu: the card.
         version: of the engine.
         ranks: that communicate [ranks].
-        text_only: the model has no vision tower.
+        plain: the model has neither a vision tower nor recurrent state.
     """
-    kernels = _kernel_bytes(gpu, version, ranks, text_only)
+    kernels = _kernel_bytes(gpu, version, ranks, plain)
     communicators = 0
     if gpu.vendor != "AMD":
         table = LATE_COMMUNICATOR_BYTES if rule("communicators_outside", version) else INSIDE_COMMUNICATOR_BYTES
@@ -56,8 +58,10 @@ def non_torch_part(gpu: Gpu, version: Version, ranks: int, text_only: bool) -> P
     return Part("non_torch", kernels + communicators + context, formula, inputs, source)
 
 
-def _kernel_bytes(gpu: Gpu, version: Version, ranks: int, text_only: bool) -> int:
+def _kernel_bytes(gpu: Gpu, version: Version, ranks: int, plain: bool) -> int:
+    if gpu.unified_memory:
+        return UNIFIED_BYTES
     if gpu.vendor != "AMD":
         return KERNEL_BYTES.get((gpu.compute_capability or "").partition(".")[0], OTHER_KERNEL_BYTES)
-    early = (gpu.compute_capability or "").startswith("gfx12") and text_only and rule("early_rdna", version)
+    early = (gpu.compute_capability or "").startswith("gfx12") and plain and rule("early_rdna", version)
     return (AMD_BYTES if ranks == 1 else AMD_SHARED_BYTES) + (EARLY_RDNA_BYTES if early else 0)

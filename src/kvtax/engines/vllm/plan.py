@@ -21,10 +21,10 @@ from kvtax.engines.answer import (
     pool_bytes_per_token,
 )
 from kvtax.engines.base import Plan
-from kvtax.engines.vllm import blocks, checks, encoder, memory, profile_run, rules
+from kvtax.engines.vllm import blocks, checks, division, encoder, memory, rules
 from kvtax.engines.vllm import terms as vllm_terms
+from kvtax.engines.vllm.division import Detail
 from kvtax.engines.vllm.interval import margin
-from kvtax.engines.vllm.part import Part
 from kvtax.errors import InputError
 from kvtax.formulas.weights import element_bytes, rank_weight_elements, stage_layers
 from kvtax.hardware.gpu import Gpu
@@ -43,17 +43,6 @@ class Stage(NamedTuple):
     layers: int
     layout: blocks.Layout | None
     caches: tuple[LayerCache, ...]
-
-
-class Detail(NamedTuple):
-    """What the terms of an answer are made from: the stage, and what loading keeps beside its parameters [bytes]."""
-
-    stage: Stage
-    rope_bytes: int
-    padding_bytes: int
-    max_model_len: int
-    step: profile_run.Step
-    persistent: tuple[Part, ...]
 
 
 class VllmPlan(Plan):
@@ -104,6 +93,10 @@ class VllmPlan(Plan):
             self.notices.append(notice)
         kv_dtype, origin = checks.resolve_kv_cache_dtype(deployment, architecture, dtype)
         self.settings["kv_cache_dtype"] = Setting(kv_dtype, origin)
+        runner, origin, notice = checks.resolve_runner(deployment, architecture)
+        self.settings["runner"] = Setting(runner, origin)
+        if notice is not None:
+            self.notices.append(notice)
         cached = deployment.enable_prefix_caching
         self.set_from("enable_prefix_caching", cached, architecture.kind == "decoder" and self.version >= (0, 9))
         self.set_from("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total, self.version))
@@ -291,13 +284,14 @@ class VllmPlan(Plan):
         if fixed is not None and need + taken.activation_bytes + taken.cuda_graph_bytes + fixed > free:
             return OUT_OF_MEMORY, None
         usable = pool.blocks - rules.rule("reserved_blocks", self.version)
-        enough = taken.kv_pool_bytes > 0 and usable >= pool.blocks_per_request
+        least = pool.blocks_per_request if rules.rule("one_request_checked", self.version) else 1
+        enough = taken.kv_pool_bytes > 0 and usable >= least
         if pool.bytes_per_block == 0:  # nothing to hold
             enough = taken.kv_pool_bytes >= 0
         return (FITS, None) if enough else (KV_TOO_SMALL, None)
 
     def _stage_answer(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Pool, Detail]:
-        taken, detail = self._memory(stage, seqs, tokens, max_model_len)
+        taken, detail = division.divide(self, stage, seqs, tokens, max_model_len)
         layout = stage.layout
         if layout is None:
             return taken, Pool(0, 0, 0, 0, 0, float(seqs), 0, 0), detail
@@ -325,63 +319,6 @@ class VllmPlan(Plan):
         groups = len(layout.groups) if kind == "groups" else 1
         smallest = min(group.block_size for group in layout.groups)
         return num_blocks // groups * smallest * layout.context_parallel
-
-    def _profile_step(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> profile_run.Step:
-        question, deployment = self.question, self.question.deployment
-        tp = deployment.tensor_parallel_size
-        images = encoder.encoder_run(question.architecture, deployment, self.version, tokens, seqs, max_model_len)
-        states = sum(
-            self.recurrent_bytes(on_rank)
-            for on_rank in (cache.per_rank(tp) for cache in stage.caches)
-            if isinstance(on_rank, Recurrent)
-        )
-        pooling = deployment.runner == "pooling" or question.architecture.kind == "encoder"
-        return profile_run.Step(
-            question.architecture,
-            question.gpu,
-            self.version,
-            tp,
-            tokens,
-            seqs,
-            self.element_bytes,
-            pooling,
-            images,
-            states,
-        )
-
-    def _memory(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Detail]:
-        question, architecture = self.question, self.question.architecture
-        deployment = question.deployment
-        tp = deployment.tensor_parallel_size
-        total = question.total_bytes
-        limit = memory.limit_bytes(total, float(self.settings["gpu_memory_utilization"].value))
-        weights = deployment.weights_bytes if deployment.weights_bytes is not None else stage.weights_bytes
-        rope = padding = 0
-        if deployment.weights_bytes is None:  # a figure from a log has both in it
-            rope = memory.rope_bytes(architecture, self.element_bytes)
-            padding = memory.padding_bytes(architecture, question.gpu, tp, self.version)
-        ranks = tp * deployment.pipeline_parallel_size
-        step = self._profile_step(stage, seqs, tokens, max_model_len)
-        activation = profile_run.activation(step).bytes
-        persistent = tuple(profile_run.persistent_parts(step, ranks))
-        workspace = sum(part.bytes for part in persistent)
-        graphs = 0
-        inside = bool(rules.rule("cuda_graphs_inside", self.version))
-        if not self.settings["enforce_eager"].value:
-            capability = question.gpu.compute_capability or ""
-            graphs = memory.graph_part(stage.layers, seqs, capability, estimated=inside).bytes
-        outside = memory.outside_bytes(question.gpu, ranks)
-        if deployment.kv_cache_memory_bytes is None:
-            outside = memory.outside_of_a_start(question.gpu, ranks, total - limit)
-        if deployment.free_memory is not None:
-            outside = max(total - deployment.free_memory, 0)
-        pool = deployment.kv_cache_memory_bytes
-        if pool is None:
-            pool = limit - weights - rope - padding - workspace - activation - (graphs if inside else 0)
-        return (
-            Memory(total, limit, weights, rope + padding, workspace, outside, activation, graphs, pool),
-            Detail(stage, rope, padding, max_model_len, step, persistent),
-        )
 
     # ---- terms ----
 

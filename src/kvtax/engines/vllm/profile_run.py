@@ -13,11 +13,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.cache import Recurrent
 from kvtax.engines.base import Version
 from kvtax.engines.vllm.encoder import EncoderRun, cross_attention_elements
 from kvtax.engines.vllm.outside import non_torch_part
 from kvtax.engines.vllm.part import Part
 from kvtax.engines.vllm.rules import rule, v2_runner
+from kvtax.formulas.activation import (
+    encoder_kept_bytes,
+    encoder_peak_bytes,
+    expert_elements,
+    forward_peak_bytes,
+    moe_workspace_bytes,
+    sampler_peak_bytes,
+)
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Input
 from kvtax.units import KIB, MIB, ceil_div
@@ -117,10 +126,12 @@ def forward_part(step: Step) -> Part:
         "(2 * query + 2 * key) / tp": (2 * query + 2 * key) // tp,
     }
     if architecture.num_experts and not rule("moe_workspace_kept", step.version):
-        widths["experts: two buffers of a row per token and expert"] = expert_elements(architecture, tp)
+        width = ceil_div(architecture.moe_intermediate_size, tp)
+        elements = expert_elements(architecture.num_experts_per_tok, architecture.hidden_size, width)
+        widths["experts: two buffers of a row per token and expert"] = elements
     name = max(widths, key=lambda key: widths[key])
     inputs = {**_step_inputs(step), "width": Input(widths[name], "elements", f"{_CONFIG}: {name}")}
-    size = step.tokens * step.element_bytes * (3 * architecture.hidden_size + widths[name])
+    size = forward_peak_bytes(step.tokens, architecture.hidden_size, widths[name], step.element_bytes)
     inputs["states_bytes"] = Input(_state_slots(step), "B", "max_num_seqs x recurrent state")
     size += gemm_workspace_bytes(step.gpu) + _state_slots(step)
     formula = "tokens * element_bytes * (3 * hidden_size + width) + gemm_workspace_bytes + states_bytes"
@@ -130,12 +141,6 @@ def forward_part(step: Step) -> Part:
 def _state_slots(step: Step) -> int:
     """States of all requests at once, which releases before hybrid models ran in the V1 engine allocate apart from the pool."""
     return 0 if rule("states_in_pool", step.version) else step.seqs * step.state_bytes
-
-
-def expert_elements(architecture: Architecture, tp: int) -> int:
-    """Elements of one token in the buffers of fused experts: experts_per_token * (max(2 * width, hidden_size) + width)."""
-    width = ceil_div(architecture.moe_intermediate_size, tp)
-    return architecture.num_experts_per_tok * (max(2 * width, architecture.hidden_size) + width)
 
 
 def bytes_per_logit(step: Step) -> int:
@@ -169,14 +174,13 @@ def sampler_part(step: Step) -> Part | None:
         "bytes_per_logit": Input(each, "B", "sampler of this version"),
         "states_bytes": Input(_state_slots(step), "B", "max_num_seqs x recurrent state"),
     }
-    size = step.rows * architecture.vocab_size * each
-    size += (step.tokens + 2 * step.rows) * architecture.hidden_size * step.element_bytes + gemm_workspace_bytes(
-        step.gpu
+    size = sampler_peak_bytes(
+        step.tokens, step.rows, architecture.hidden_size, architecture.vocab_size, each, step.element_bytes
     )
     formula = "rows * vocab_size * bytes_per_logit + (tokens + 2 * rows) * hidden_size * element_bytes + gemm_workspace_bytes + states_bytes"
     return Part(
         "sampler",
-        size + _state_slots(step),
+        size + gemm_workspace_bytes(step.gpu) + _state_slots(step),
         formula,
         inputs,
         "vllm v1/worker profile_run: the sampler of max_num_seqs requests",
@@ -188,7 +192,8 @@ def encoder_part(step: Step) -> Part | None:
 
     patches * element_bytes * (patch_elements + 2 * tower_width + width)
 
-    Source: vllm 0.12.0 model_executor/models/qwen3_vl.py, qwen2_5_vl.py by reading: qkv, rotated q and k and the output are six widths.
+    Source: vllm 0.12.0 model_executor/models/qwen3_vl.py, qwen2_5_vl.py by reading: qkv, q and k before and
+    after they are turned and the output are eight widths.
     """
     patches, elements = cross_attention_elements(step.architecture)
     if patches:
@@ -196,15 +201,15 @@ def encoder_part(step: Step) -> Part | None:
     if step.encoder is None:
         return None
     tower = step.encoder.tower
-    width = max(6 * tower.hidden_size, 2 * tower.mlp_width) // step.tp
+    width = max(8 * tower.hidden_size, 2 * tower.mlp_width) // step.tp
     inputs = {
         "patches": Input(step.encoder.patches, "patches", f"{step.encoder.items} of the largest items"),
         "element_bytes": Input(step.element_bytes, "B", "dtype"),
         "patch_elements": Input(tower.patch_elements, "elements", _CONFIG),
         "tower_width": Input(tower.hidden_size, "elements", _CONFIG),
-        "width": Input(width, "elements", f"{_CONFIG}: the wider of 6 x hidden and 2 x MLP, one of {step.tp} ranks"),
+        "width": Input(width, "elements", f"{_CONFIG}: the wider of 8 x hidden and 2 x MLP, one of {step.tp} ranks"),
     }
-    size = step.encoder.patches * step.element_bytes * (tower.patch_elements + 2 * tower.hidden_size + width)
+    size = encoder_peak_bytes(step.encoder.patches, tower.patch_elements, tower.hidden_size, width, step.element_bytes)
     formula = "patches * element_bytes * (patch_elements + 2 * tower_width + width)"
     return Part("encoder", size, formula, inputs, "vllm v1/worker profile_run: the vision tower on the largest batch")
 
@@ -241,8 +246,9 @@ def kept_part(step: Step) -> Part | None:
         "patch_elements": Input(run.tower.patch_elements, "elements", _CONFIG),
         "element_bytes": Input(step.element_bytes, "B", "dtype"),
     }
-    rows = (run.tokens + run.padded_tokens) * run.tower.out_width
-    size = step.element_bytes * (rows + run.patches * run.tower.patch_elements)
+    rows = run.tokens + run.padded_tokens
+    tower = run.tower
+    size = encoder_kept_bytes(rows, tower.out_width, run.patches, tower.patch_elements, step.element_bytes)
     formula = "element_bytes * ((embeddings + padded_tokens) * out_width + patches * patch_elements)"
     return Part("kept", size, formula, inputs, "vllm v1/worker profile_run: the encoder cache")
 
@@ -252,13 +258,15 @@ def persistent_parts(step: Step, ranks: int) -> list[Part]:
     found = [
         _moe_workspace(step),
         _sampler_buffers(step),
-        non_torch_part(step.gpu, step.version, ranks, _text_only(step)),
+        non_torch_part(step.gpu, step.version, ranks, _plain(step)),
     ]
     return [part for part in found if part is not None]
 
 
-def _text_only(step: Step) -> bool:
-    return all(tensor.component != "vision" for tensor in step.architecture.tensors)
+def _plain(step: Step) -> bool:
+    """Whether a model has neither a vision tower nor recurrent state."""
+    recurrent = any(isinstance(cache, Recurrent) for cache in step.architecture.caches)
+    return not recurrent and all(tensor.component != "vision" for tensor in step.architecture.tensors)
 
 
 def _moe_workspace(step: Step) -> Part | None:
@@ -275,7 +283,9 @@ def _moe_workspace(step: Step) -> Part | None:
         return None
     width = ceil_div(architecture.moe_intermediate_size, step.tp)
     widths = max(width, architecture.hidden_size) + max(2 * width, architecture.hidden_size)
-    size = step.tokens * architecture.num_experts_per_tok * step.element_bytes * widths
+    size = moe_workspace_bytes(
+        step.tokens, architecture.num_experts_per_tok, architecture.hidden_size, width, step.element_bytes
+    )
     inputs = {
         "tokens": Input(step.tokens, "tokens", "max_num_batched_tokens"),
         "experts_per_token": Input(architecture.num_experts_per_tok, "experts", _CONFIG),

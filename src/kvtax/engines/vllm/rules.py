@@ -33,7 +33,9 @@ RULES = (
     Rule("states_in_pool", (0, 11), True, "vllm 0.11: hybrid models run in the V1 engine"),
     Rule("communicators_outside", (0, 0), False, "vllm 0.10.2 gpu_worker.py: first snapshot before init_distributed_environment"),
     Rule("communicators_outside", (0, 12), True, "vllm 0.11.2 and 0.12.0 gpu_worker.py: first snapshot after it"),
-    Rule("context_inside", (0, 0), 480 * MIB, "vllm 0.8.5 gpu_worker.py: all memory in use but PyTorch's own is taken off"),
+    Rule("context_inside", (0, 0), 480 * MIB, "vllm up to 0.6.3 (PR 10511, 12126): all memory in use but PyTorch's own is taken off"),
+    Rule("context_inside", (0, 7), 0, "vllm 0.7 worker/worker.py: growth since the first snapshot"),
+    Rule("context_inside", (0, 8), 480 * MIB, "vllm 0.8.5 v1 gpu_worker.py: all memory in use but PyTorch's own is taken off"),
     Rule("context_inside", (0, 9), 0, "vllm 0.9.2 utils memory_profiling: growth since the first snapshot"),
     Rule("early_rdna", (0, 0), True, "six starts of 0.11.2 on R9700"),
     Rule("early_rdna", (0, 13), False, "eight starts of 0.13 on the same machine"),
@@ -45,6 +47,8 @@ RULES = (
     Rule("whole_prompts", (0, 8), False, "vllm V1: chunked prefill is on"),
     Rule("in_flight_steps", (0, 0), 1, "vllm v1/kv_cache_interface.py: one step of max_num_batched_tokens"),
     Rule("in_flight_steps", (0, 26), 2, "vllm 0.26: two batches are in flight with async scheduling"),
+    Rule("one_request_checked", (0, 0), False, "vllm 0.2 worker: any pool that is not empty is taken"),
+    Rule("one_request_checked", (0, 3), True, "vllm 0.3 worker: a request of max_model_len must fit"),
     Rule("reserved_blocks", (0, 0), 0, "vllm v1/core/kv_cache_utils.py"),
     Rule("reserved_blocks", (0, 30), 1, "vllm 0.30: the null block is kept back when one request is checked"),
     Rule("mxfp4_kernels", (0, 0), (), "a start of vllm 0.11 on H100 prints 65.97 GiB for gpt-oss-120b: padded"),
@@ -96,7 +100,7 @@ def default_max_num_seqs(gpu: Gpu, total_bytes: int, version: Version = NEWEST) 
 
 def _large(gpu: Gpu, total_bytes: int, version: Version) -> bool:
     # the engine looks for "a100" in the name that the driver gives; an A800 is not one
-    small = "a100" in gpu.name.lower() and not rule("a100_is_large", version)
+    small = "a100" in gpu.id.lower() and not rule("a100_is_large", version)
     return total_bytes >= 70 * GIB and not small and not gpu.unified_memory
 
 

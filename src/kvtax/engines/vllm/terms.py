@@ -14,14 +14,14 @@ from kvtax.architectures.cache import (
     SlidingWindow,
 )
 from kvtax.dtypes import find_dtype, head_bytes, latent_bytes
-from kvtax.engines.vllm import memory, profile_run
 from kvtax.engines.vllm.blocks import state_bytes
 from kvtax.engines.vllm.rules import rule
 from kvtax.terms import Input, Term
 
 if TYPE_CHECKING:
     from kvtax.engines.answer import Answer, Memory, Pool
-    from kvtax.engines.vllm.plan import Detail, Stage, VllmPlan
+    from kvtax.engines.vllm.division import Detail
+    from kvtax.engines.vllm.plan import Stage, VllmPlan
 
 _CONFIG = "config.json"
 _FORMULA = "formula"
@@ -63,12 +63,9 @@ def memory_terms(plan: VllmPlan, answer: Answer, detail: Detail) -> list[Term]:
         source = "vllm model_executor/layers/quantization/mxfp4.py: widths padded to 128 and 256"
         found.append(_given("runtime.padding", detail.padding_bytes, "padding_bytes", source))
     found += [part.term(f"runtime.{part.name}") for part in detail.persistent if part.bytes]
-    found.append(profile_run.activation(detail.step).term("activation"))
-    if taken.cuda_graph_bytes:
-        inside = bool(rule("cuda_graphs_inside", plan.version))
-        capability = plan.question.gpu.compute_capability or ""
-        graphs = memory.graph_part(detail.stage.layers, answer.max_num_seqs, capability, estimated=inside)
-        found.append(graphs.term("cuda_graphs"))
+    found.append(detail.activation.term("activation"))
+    if detail.graphs is not None:
+        found.append(detail.graphs.term("cuda_graphs"))
     source = "CUDA context and communicators outside the limit: free at start in logs of vllm and SGLang"
     found.append(_given("runtime.outside", taken.outside_bytes, "outside_bytes", source))
     found.append(_pool_term(plan, taken, detail))
