@@ -24,7 +24,7 @@ from kvtax.engines.base import Plan
 from kvtax.engines.vllm import blocks, checks, division, encoder, memory, rules
 from kvtax.engines.vllm import terms as vllm_terms
 from kvtax.engines.vllm.division import Detail
-from kvtax.engines.vllm.interval import margin
+from kvtax.engines.vllm.kinds import kind
 from kvtax.errors import InputError
 from kvtax.formulas.weights import element_bytes, rank_weight_elements, stage_layers
 from kvtax.hardware.gpu import Gpu
@@ -51,6 +51,8 @@ class VllmPlan(Plan):
     NAME = "vllm"
     NEWEST = rules.NEWEST
     OLDEST = rules.OLDEST
+    RULES = rules.RULES
+    CHECKED = "57 cases of its own planner (0.33), equal to the byte"
     FIELDS = frozenset((
         "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel", "decode_context_parallel_size",
         "block_size", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "enable_prefix_caching", "gpu_memory_utilization",
@@ -343,4 +345,4 @@ class VllmPlan(Plan):
 
     def kind(self) -> str:
         """The kind of case, by which residuals of real starts are gathered."""
-        return margin(self.question.architecture, self.question.gpu).why
+        return kind(self.question, self.version)
