@@ -9,6 +9,7 @@ from kvtax.engines.answer import Memory
 from kvtax.engines.vllm import memory, profile_run
 from kvtax.engines.vllm.encoder import encoder_run
 from kvtax.engines.vllm.part import Part
+from kvtax.engines.vllm.persistent import persistent_parts
 from kvtax.engines.vllm.rules import rule
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def divide(plan: VllmPlan, stage: Stage, seqs: int, tokens: int, max_model_len: 
     ranks = tp * deployment.pipeline_parallel_size
     step = profile_step(plan, stage, seqs, tokens, max_model_len)
     activation = profile_run.activation(step)
-    persistent = tuple(profile_run.persistent_parts(step, ranks))
+    persistent = tuple(persistent_parts(step, ranks))
     inside = bool(rule("cuda_graphs_inside", plan.version))
     graphs = None
     if not plan.settings["enforce_eager"].value:
@@ -76,6 +77,7 @@ def profile_step(plan: VllmPlan, stage: Stage, seqs: int, tokens: int, max_model
         pooling=plan.settings["runner"].value == "pooling",
         encoder=encoder_run(architecture, deployment, plan.version, tokens, seqs, max_model_len),
         state_bytes=sum(plan.recurrent_bytes(cache) for cache in on_rank if isinstance(cache, Recurrent)),
+        max_model_len=max_model_len,
     )
 
 

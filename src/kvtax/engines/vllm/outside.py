@@ -42,12 +42,13 @@ def non_torch_part(gpu: Gpu, version: Version, ranks: int, plain: bool) -> Part:
         ranks: that communicate [ranks].
         plain: the model has neither a vision tower nor recurrent state.
     """
-    kernels = _kernel_bytes(gpu, version, ranks, plain)
+    counted = bool(rule("counts_non_torch", version))
+    kernels = _kernel_bytes(gpu, version, ranks, plain) if counted else 0
     communicators = 0
-    if gpu.vendor != "AMD":
+    if gpu.vendor != "AMD" and counted:
         table = LATE_COMMUNICATOR_BYTES if rule("communicators_outside", version) else INSIDE_COMMUNICATOR_BYTES
         communicators = by_ranks(table, ranks)
-    context = rule("context_inside", version) if gpu.vendor != "AMD" else 0
+    context = rule("context_inside", version) if gpu.vendor != "AMD" and counted else 0
     inputs = {
         "kernel_bytes": Input(kernels, "B", "measured, by compute capability"),
         "communicator_bytes": Input(communicators, "B", f"measured, {ranks} ranks"),

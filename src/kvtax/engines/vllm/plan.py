@@ -31,9 +31,6 @@ from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice, Term
 from kvtax.units import format_bytes
 
-WHOLE_PROMPT_TOKENS = 32_768
-"""Prompts up to this length are one step in the V0 engine (vllm 0.6 to 0.7 engine/arg_utils.py: chunked prefill is on above it)."""
-
 
 class Stage(NamedTuple):
     """One pipeline stage: its weights by component and dtype [elements], and its layers in the pool."""
@@ -252,7 +249,7 @@ class VllmPlan(Plan):
         seqs = int(self.settings["max_num_seqs"].value)
         tokens = int(self.settings["max_num_batched_tokens"].value)
         if self.question.deployment.max_num_batched_tokens is None:
-            if rules.rule("whole_prompts", self.version) and max_model_len <= WHOLE_PROMPT_TOKENS:
+            if max_model_len <= rules.rule("whole_prompt_tokens", self.version):
                 tokens = max(tokens, max_model_len)
             tokens = min(tokens, seqs * max_model_len)
         return min(seqs, tokens) if self.question.deployment.max_num_seqs is None else seqs, tokens
@@ -281,7 +278,7 @@ class VllmPlan(Plan):
         free = self.free_bytes(taken)
         fixed = self.question.deployment.kv_cache_memory_bytes
         need = taken.weights_bytes + taken.load_extra_bytes + taken.workspace_bytes
-        if need > free or (fixed is None and self.known and taken.limit_bytes > free):
+        if need + taken.activation_bytes > free or (fixed is None and self.known and taken.limit_bytes > free):
             return OUT_OF_MEMORY, None
         if fixed is not None and need + taken.activation_bytes + taken.cuda_graph_bytes + fixed > free:
             return OUT_OF_MEMORY, None

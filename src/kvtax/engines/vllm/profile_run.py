@@ -13,10 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvtax.architectures.architecture import Architecture
-from kvtax.architectures.cache import Recurrent
+from kvtax.architectures.cache import CompressedLatent, MultiHeadLatent
 from kvtax.engines.base import Version
 from kvtax.engines.vllm.encoder import EncoderRun, cross_attention_elements
-from kvtax.engines.vllm.outside import non_torch_part
 from kvtax.engines.vllm.part import Part
 from kvtax.engines.vllm.rules import rule, v2_runner
 from kvtax.formulas.activation import (
@@ -24,7 +23,6 @@ from kvtax.formulas.activation import (
     encoder_peak_bytes,
     expert_elements,
     forward_peak_bytes,
-    moe_workspace_bytes,
     sampler_peak_bytes,
 )
 from kvtax.hardware.gpu import Gpu
@@ -39,6 +37,11 @@ SORT_BY_ROW = 128
 FILTER_BUFFER_ROWS = 128
 """Programs of the top-k/top-p kernel at once, each with a row of float32: the multiprocessors of the card, 108 on A100, 132 on H100."""
 LEAST_FILTER_ROWS = 8
+LATENT_CONTEXT_TOKENS = 65_536
+LATENT_BLOCK_TOKENS = 16
+INDEX_LOGITS_BYTES = 512 * MIB
+COMPRESSED_QUERY_COPIES = 10
+"""DeepSeek V4: widths of the query that a step holds at once: 0.65 MiB a token at one rank (two boots on GB10, exactly linear in the step)."""
 
 
 class Step(NamedTuple):
@@ -55,6 +58,7 @@ class Step(NamedTuple):
         pooling: no logits are computed.
         encoder: the batch of the vision tower.
         state_bytes: recurrent state of one request on this rank [bytes].
+        max_model_len: longest request [tokens].
     """
 
     architecture: Architecture
@@ -67,6 +71,7 @@ class Step(NamedTuple):
     pooling: bool = False
     encoder: EncoderRun | None = None
     state_bytes: int = 0
+    max_model_len: int = 0
 
     @property
     def rows(self) -> int:
@@ -125,6 +130,8 @@ def forward_part(step: Step) -> Part:
         "3 * intermediate_size / tp": 3 * architecture.intermediate_size // tp,
         "(2 * query + 2 * key) / tp": (2 * query + 2 * key) // tp,
     }
+    if any(isinstance(cache, CompressedLatent) for cache, _ in architecture.cache_groups):
+        widths[f"{COMPRESSED_QUERY_COPIES} * query / tp"] = COMPRESSED_QUERY_COPIES * query // tp
     if architecture.num_experts and not rule("moe_workspace_kept", step.version):
         width = ceil_div(architecture.moe_intermediate_size, tp)
         elements = expert_elements(architecture.num_experts_per_tok, architecture.hidden_size, width)
@@ -132,10 +139,35 @@ def forward_part(step: Step) -> Part:
     name = max(widths, key=lambda key: widths[key])
     inputs = {**_step_inputs(step), "width": Input(widths[name], "elements", f"{_CONFIG}: {name}")}
     size = forward_peak_bytes(step.tokens, architecture.hidden_size, widths[name], step.element_bytes)
+    context, why = latent_context_bytes(step)
+    inputs["context_bytes"] = Input(context, "B", why)
     inputs["states_bytes"] = Input(_state_slots(step), "B", "max_num_seqs x recurrent state")
-    size += gemm_workspace_bytes(step.gpu) + _state_slots(step)
-    formula = "tokens * element_bytes * (3 * hidden_size + width) + gemm_workspace_bytes + states_bytes"
+    size += gemm_workspace_bytes(step.gpu) + context + _state_slots(step)
+    formula = "tokens * element_bytes * (3 * hidden_size + width) + gemm_workspace_bytes + context_bytes + states_bytes"
     return Part("forward", size, formula, inputs, "vllm v1/worker profile_run: a step of max_num_batched_tokens")
+
+
+def latent_context_bytes(step: Step) -> tuple[int, str]:
+    """What latent attention allocates in the profile run in place of a real context, and how that comes about.
+
+    Keys and values of up to 65,536 tokens: min(max(8 * max_model_len, 4 * max_num_seqs * block_size), 65536) * kv_b width / tp * element_bytes.
+    Sparse attention: 512 MiB of index logits.
+
+    Source: vllm 0.11.2 to 0.19.1 v1/attention/backends/mla/common.py (determine_chunked_prefill_workspace_size), 0.19.1
+    model_executor/layers/sparse_attn_indexer.py (VLLM_SPARSE_INDEXER_MAX_LOGITS_MB).
+    """
+    latent = [cache for cache, _ in step.architecture.cache_groups if isinstance(cache, MultiHeadLatent)]
+    if not latent:
+        return 0, "no latent attention"
+    if any(cache.index_bytes for cache in latent):
+        if rule("index_logits_profiled", step.version):
+            return INDEX_LOGITS_BYTES, "index logits"
+        return 0, "not profiled by this version"
+    if not rule("latent_context_profiled", step.version):
+        return 0, "not profiled by this version"
+    width = next((tensor.shape[0] for tensor in step.architecture.tensors if "kv_b_proj.weight" in tensor.name), 0)
+    rows = min(max(8 * step.max_model_len, 4 * step.seqs * LATENT_BLOCK_TOKENS), LATENT_CONTEXT_TOKENS)
+    return rows * (width // step.tp) * step.element_bytes, f"{rows} tokens x {width // step.tp} of kv_b_proj on a rank"
 
 
 def _state_slots(step: Step) -> int:
@@ -251,89 +283,3 @@ def kept_part(step: Step) -> Part | None:
     size = encoder_kept_bytes(rows, tower.out_width, run.patches, tower.patch_elements, step.element_bytes)
     formula = "element_bytes * ((embeddings + padded_tokens) * out_width + patches * patch_elements)"
     return Part("kept", size, formula, inputs, "vllm v1/worker profile_run: the encoder cache")
-
-
-def persistent_parts(step: Step, ranks: int) -> list[Part]:
-    """What stays inside the limit after the run: workspaces of experts and sampler, and memory outside PyTorch."""
-    found = [
-        _moe_workspace(step),
-        _sampler_buffers(step),
-        non_torch_part(step.gpu, step.version, ranks, _plain(step)),
-    ]
-    return [part for part in found if part is not None]
-
-
-def _plain(step: Step) -> bool:
-    """Whether a model has neither a vision tower nor recurrent state."""
-    recurrent = any(isinstance(cache, Recurrent) for cache in step.architecture.caches)
-    return not recurrent and all(tensor.component != "vision" for tensor in step.architecture.tensors)
-
-
-def _moe_workspace(step: Step) -> Part | None:
-    """The workspace of fused experts, which a manager keeps: two buffers of a row per token and expert.
-
-    tokens * experts_per_token * element_bytes * (max(width, hidden_size) + max(2 * width, hidden_size))
-    """
-    architecture = step.architecture
-    if (
-        not architecture.num_experts
-        or not architecture.moe_intermediate_size
-        or not rule("moe_workspace_kept", step.version)
-    ):
-        return None
-    width = ceil_div(architecture.moe_intermediate_size, step.tp)
-    widths = max(width, architecture.hidden_size) + max(2 * width, architecture.hidden_size)
-    size = moe_workspace_bytes(
-        step.tokens, architecture.num_experts_per_tok, architecture.hidden_size, width, step.element_bytes
-    )
-    inputs = {
-        "tokens": Input(step.tokens, "tokens", "max_num_batched_tokens"),
-        "experts_per_token": Input(architecture.num_experts_per_tok, "experts", _CONFIG),
-        "element_bytes": Input(step.element_bytes, "B", "dtype"),
-        "widths": Input(
-            widths,
-            "elements",
-            f"{_CONFIG}: max(width, hidden_size) + max(2 x width, hidden_size), width {width} on a rank",
-        ),
-    }
-    formula = "tokens * experts_per_token * element_bytes * widths"
-    return Part(
-        "moe_workspace",
-        size,
-        formula,
-        inputs,
-        "vllm model_executor/layers/fused_moe/modular_kernel.py, v1/worker/workspace.py",
-    )
-
-
-def _sampler_buffers(step: Step) -> Part | None:
-    """Buffers of the sampler: counts of tokens per request (V2 runner), or rows of the top-k/top-p kernel (V1 runner since 0.17)."""
-    if step.pooling:
-        return None
-    vocab = Input(step.architecture.vocab_size, "tokens", _CONFIG)
-    if v2_runner(step.architecture, step.version):
-        size = step.seqs * (4 * step.architecture.vocab_size + 4 * ceil_div(step.architecture.vocab_size, 32))
-        inputs = {"max_num_seqs": Input(step.seqs, "requests", "setting"), "vocab_size": vocab}
-        formula = "max_num_seqs * 4 * (vocab_size - (-vocab_size // 32))"
-        return Part(
-            "sampler_buffers",
-            size,
-            formula,
-            inputs,
-            "vllm v1/worker/gpu/sample/penalties.py: counts and a mask per request",
-        )
-    if rule("sampler_sorts", step.version) or step.rows < LEAST_FILTER_ROWS:
-        return None
-    rows = min(1 << (step.rows - 1).bit_length(), FILTER_BUFFER_ROWS)
-    inputs = {
-        "programs": Input(rows, "rows", f"at most about {FILTER_BUFFER_ROWS} multiprocessors"),
-        "vocab_size": vocab,
-    }
-    size = rows * step.architecture.vocab_size * 4
-    return Part(
-        "sampler_buffers",
-        size,
-        "programs * vocab_size * 4",
-        inputs,
-        "vllm v1/sample/ops/topk_topp_triton.py: a row per program",
-    )

@@ -12,6 +12,8 @@ from kvtax.units import GIB, MIB
 
 NEWEST = (0, 33)
 OLDEST = (0, 8)
+FIRST_V1 = (0, 8)
+"""The first version whose default is the V1 engine."""
 
 
 RULES = (
@@ -31,6 +33,12 @@ RULES = (
     Rule("video_placeholder_factor", (0, 14), 1, "vllm 0.14.0 qwen3_vl.py (0.13 not read)"),
     Rule("states_in_pool", (0, 0), False, "vllm V0 mamba_cache.py: a state for each of max_num_seqs, apart from the pool"),
     Rule("states_in_pool", (0, 11), True, "vllm 0.11: hybrid models run in the V1 engine"),
+    Rule("latent_context_profiled", (0, 0), False, "vllm 0.10.2 v1/attention/backends/mla/common.py: no such allocation"),
+    Rule("latent_context_profiled", (0, 11), True, "vllm 0.11.2 v1/attention/backends/mla/common.py: allocated where there is no metadata"),
+    Rule("index_logits_profiled", (0, 0), False, "vllm 0.16.0 sparse_attn_indexer.py: no such allocation"),
+    Rule("index_logits_profiled", (0, 19), True, "vllm 0.19.1 sparse_attn_indexer.py (0.17 and 0.18 not read)"),
+    Rule("counts_non_torch", (0, 0), False, "vllm 0.2 worker/worker.py: the peak of PyTorch's allocator alone"),
+    Rule("counts_non_torch", (0, 3), True, "vllm 0.3 worker/worker.py: the difference of free memory"),
     Rule("communicators_outside", (0, 0), False, "vllm 0.10.2 gpu_worker.py: first snapshot before init_distributed_environment"),
     Rule("communicators_outside", (0, 12), True, "vllm 0.11.2 and 0.12.0 gpu_worker.py: first snapshot after it"),
     Rule("context_inside", (0, 0), 480 * MIB, "vllm up to 0.6.3 (PR 10511, 12126): all memory in use but PyTorch's own is taken off"),
@@ -43,8 +51,9 @@ RULES = (
     Rule("a100_is_large", (0, 9), False, "vllm-project/vllm#17885: names with a100 are left out"),
     Rule("largest_step", (0, 0), 8192, "vllm arg_utils.py 0.8.5 to 0.26.0"),
     Rule("largest_step", (0, 28), 16384, "vllm 0.32.0 arg_utils.py: 16384 from 160 GiB (not in 0.26.0)"),
-    Rule("whole_prompts", (0, 0), True, "vllm V0: below 32k tokens a prompt is one step"),
-    Rule("whole_prompts", (0, 8), False, "vllm V1: chunked prefill is on"),
+    Rule("whole_prompt_tokens", (0, 0), 1 << 40, "vllm V0 without chunked prefill: a prompt is one step"),
+    Rule("whole_prompt_tokens", (0, 5), 32_768, "vllm 0.5 engine/arg_utils.py: chunked prefill is on above 32k tokens"),
+    Rule("whole_prompt_tokens", (0, 8), 0, "vllm V1: chunked prefill is on"),
     Rule("in_flight_steps", (0, 0), 1, "vllm v1/kv_cache_interface.py: one step of max_num_batched_tokens"),
     Rule("in_flight_steps", (0, 26), 2, "vllm 0.26: two batches are in flight with async scheduling"),
     Rule("one_request_checked", (0, 0), False, "vllm 0.2 worker: any pool that is not empty is taken"),
@@ -81,10 +90,12 @@ def v2_runner(architecture: Architecture, version: Version) -> bool:
 def default_max_num_batched_tokens(gpu: Gpu, total_bytes: int, version: Version = NEWEST) -> int:
     """Tokens of one step of the API server.
 
-    >= 160 GiB: 16384; >= 70 GiB and neither A100 nor GB10: 8192; else 2048.
+    >= 160 GiB: 16384; >= 70 GiB and neither A100 nor GB10: 8192; else 2048. The V0 engine: 2048.
 
     Source: vllm 0.33.0 engine/arg_utils.py get_batch_defaults.
     """
+    if version < FIRST_V1:
+        return 2048
     if total_bytes >= 160 * GIB:
         return int(rule("largest_step", version))
     return 8192 if _large(gpu, total_bytes, version) else 2048
@@ -95,7 +106,7 @@ def default_max_num_seqs(gpu: Gpu, total_bytes: int, version: Version = NEWEST) 
 
     Source: vllm 0.33.0 engine/arg_utils.py get_batch_defaults.
     """
-    return 1024 if _large(gpu, total_bytes, version) and not rule("whole_prompts", version) else 256
+    return 1024 if _large(gpu, total_bytes, version) and version >= FIRST_V1 else 256
 
 
 def _large(gpu: Gpu, total_bytes: int, version: Version) -> bool:
