@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kvtax.architectures.cache import Recurrent
 from kvtax.deployment import Deployment
-from kvtax.engines.answer import Memory, Pool, Setting
-from kvtax.engines.vllm.blocks import state_bytes
+from kvtax.engines.answer import FITS, KV_TOO_SMALL, Answer, Host, Memory, Pool, Rank, Setting
 from kvtax.formulas.roofline import compute_bound_batch
 from kvtax.hardware.gpu import Gpu
 from kvtax.prepared import Prepared
@@ -15,9 +13,6 @@ from kvtax.sources.models import catalogue_date
 from kvtax.sources.resolve import Model
 from kvtax.terms import Notice, Term
 from kvtax.version import __version__
-
-if TYPE_CHECKING:
-    from kvtax.engines.vllm.plan import Stage
 
 SCHEMA = "kvtax.budget/1"
 TYPICAL_REQUEST_TOKENS = 1366
@@ -45,11 +40,10 @@ class Budget:
         self.max_model_len_given = max_model_len is not None
         self.concurrency = concurrency
         self.extra_notices: tuple[Notice, ...] = ()
-        self.memory: Memory
-        self.pool: Pool
-        self._stage: Stage
-        self.memory, self.pool, self._stage = plan.memory_and_pool(self.max_model_len)
-        self.max_num_seqs, self.max_num_batched_tokens = plan.step_tokens(self.max_model_len)
+        self.answer: Answer = plan.answer(self.max_model_len, concurrency)
+        self.memory: Memory = self.answer.memory
+        self.pool: Pool = self.answer.pool
+        self.max_num_seqs, self.max_num_batched_tokens = self.answer.max_num_seqs, self.answer.max_num_batched_tokens
         self.max_concurrency = self.pool.max_concurrency if prepared.engine_known else self._plain_concurrency()
         self.verdict = self._judge()
 
@@ -85,61 +79,48 @@ class Budget:
     @property
     def runtime_bytes(self) -> int:
         """What else the engine needs: context and communicators, rope caches, workspaces [bytes]."""
-        taken = self.memory
-        return taken.load_extra_bytes + taken.workspace_bytes + taken.outside_bytes
+        return self.memory.runtime_bytes
 
     @property
     def unallocated_bytes(self) -> int:
         """total - weights - activation - graphs - runtime - pool: what nobody takes; negative where the card is overdrawn [bytes]."""
         if not self.prepared.engine_known:
             return 0
-        taken = self.memory
-        return (
-            taken.total_bytes
-            - taken.weights_bytes
-            - taken.activation_bytes
-            - taken.cuda_graph_bytes
-            - self.runtime_bytes
-            - taken.kv_pool_bytes
-        )
+        return self.memory.unallocated_bytes
 
     @property
     def free_bytes(self) -> int:
         """What the engine sees free when it starts to load [bytes]."""
-        given = self.prepared.deployment.free_memory
-        return (
-            self.memory.total_bytes - self.memory.outside_bytes
-            if given is None
-            else min(given, self.memory.total_bytes)
-        )
+        return self.prepared.plan.free_bytes(self.memory)
+
+    @property
+    def host(self) -> Host:
+        """What the engine keeps in RAM [bytes]."""
+        return self.answer.host
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """Every rank where they differ; the tightest one is the budget's own."""
+        return self.answer.ranks
 
     # ---- KV ----
 
     @property
     def kv_bytes_per_token(self) -> int:
         """Pool over the tokens that the engine prints, to the nearest byte; what one more token adds where it prints none [bytes]."""
-        if self.pool.capacity_tokens and self.prepared.engine_known:
-            tokens = self.pool.capacity_tokens
-            return (2 * self.pool.blocks * self.pool.bytes_per_block + tokens) // (2 * tokens)
+        if self.pool.bytes_per_token and self.prepared.engine_known:
+            return self.pool.bytes_per_token
         return self.live_bytes_per_token
 
     @property
     def live_bytes_per_token(self) -> int:
         """What one more token adds on this rank once every window is full [bytes]."""
-        tp = self.prepared.deployment.tensor_parallel_size
-        kv_dtype = str(self.prepared.plan.settings["kv_cache_dtype"].value)
-        return sum(
-            count * cache.per_rank(tp).growth(kv_dtype) for cache, count in self.prepared.architecture.cache_groups
-        )
+        return self.prepared.plan.growth_bytes()
 
     @property
     def early_bytes_per_token(self) -> int:
         """What one more token adds on this rank before any window is full [bytes]."""
-        tp = self.prepared.deployment.tensor_parallel_size
-        kv_dtype = str(self.prepared.plan.settings["kv_cache_dtype"].value)
-        return sum(
-            count * cache.per_rank(tp).growth(kv_dtype, 1) for cache, count in self.prepared.architecture.cache_groups
-        )
+        return self.prepared.plan.growth_bytes(1)
 
     @property
     def live_bytes_per_request(self) -> int:
@@ -151,16 +132,12 @@ class Budget:
         """What the engine sets aside for one request of max_model_len, in whole blocks [bytes]."""
         if not self.prepared.engine_known:
             return self.live_bytes_per_request
-        return self.pool.blocks_per_request * self.pool.bytes_per_block
+        return self.pool.request_bytes
 
     @property
     def state_bytes_per_request(self) -> int:
         """Fixed recurrent state of one request on this rank [bytes]."""
-        tp = self.prepared.deployment.tensor_parallel_size
-        groups, dtypes = self.prepared.architecture.cache_groups, self.prepared.plan.dtypes
-        return sum(
-            count * state_bytes(cache.per_rank(tp), dtypes) for cache, count in groups if isinstance(cache, Recurrent)
-        )
+        return self.prepared.plan.state_bytes()
 
     @property
     def kv_demand_bytes(self) -> int:
@@ -229,28 +206,12 @@ class Budget:
         return max(room, 0) / need if need else float(room > 0)
 
     def _judge(self) -> str:
-        from kvtax.engines.vllm.rules import rule
-
-        plan, taken, pool = self.prepared.plan, self.memory, self.pool
-        if plan.refusal is not None:
-            return "refused"
-        free = self.free_bytes
-        fixed = self.prepared.deployment.kv_cache_memory_bytes
-        need = taken.weights_bytes + taken.load_extra_bytes + taken.workspace_bytes
-        if need > free or (fixed is None and self.prepared.engine_known and taken.limit_bytes > free):
-            return "out_of_memory"
-        if fixed is not None and need + taken.activation_bytes + taken.cuda_graph_bytes + fixed > free:
-            return "out_of_memory"
-        if not self.prepared.engine_known:
-            enough = self.max_concurrency >= 1
-        else:
-            usable = pool.blocks - rule("reserved_blocks", plan.version)
-            enough = (pool.bytes_per_block == 0 and taken.kv_pool_bytes >= 0) or (
-                taken.kv_pool_bytes > 0 and usable >= pool.blocks_per_request
-            )
-        if not enough:
-            return "kv_too_small"
-        return "over_budget" if self.concurrency is not None and self.concurrency > self.max_concurrency else "fits"
+        verdict = self.answer.verdict
+        if not self.prepared.engine_known and verdict in (FITS, KV_TOO_SMALL):
+            verdict = FITS if self.max_concurrency >= 1 else KV_TOO_SMALL
+        if verdict == FITS and self.concurrency is not None and self.concurrency > self.max_concurrency:
+            return "over_budget"
+        return verdict
 
     @property
     def interval(self) -> dict[str, Any]:
@@ -272,28 +233,17 @@ class Budget:
     @property
     def terms(self) -> tuple[Term, ...]:
         """Every number in bytes with its formula, inputs, origins and source."""
-        from kvtax.engines.vllm import terms
-
-        plan, stage = self.prepared.plan, self._stage
-        return (
-            *terms.weight_terms(plan, stage),
-            *terms.memory_terms(plan, self.memory, self.max_num_seqs, self.max_num_batched_tokens),
-            *terms.kv_terms(plan, stage, self.max_model_len),
-        )
+        return tuple(self.prepared.plan.terms(self.answer))
 
     @property
     def figures(self) -> tuple[Term, ...]:
         """Blocks and concurrency in the same form."""
-        from kvtax.engines.vllm import terms
-
-        if self.pool.blocks_per_request == 0:
-            return ()
-        return tuple(terms.figure_terms(self.memory, self.pool, self.max_model_len))
+        return tuple(self.prepared.plan.figures(self.answer))
 
     @property
     def notices(self) -> tuple[Notice, ...]:
         """What the reader should know, the reason of a refusal first."""
-        found = [] if self.prepared.plan.refusal is None else [self.prepared.plan.refusal]
+        found = [] if self.answer.reason is None else [self.answer.reason]
         found += self.prepared.notices
         limit = self.prepared.architecture.max_position_embeddings
         if limit is not None and self.max_model_len > limit:

@@ -6,43 +6,118 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kvtax.errors import InputError
-from kvtax.units import MIB, parse_bytes, parse_tokens
+from kvtax.values import (
+    Limits,
+    Lora,
+    Numbers,
+    Speculative,
+    read_count,
+    read_flag,
+    read_limits,
+    read_lora,
+    read_memory,
+    read_numbers,
+    read_share,
+    read_speculative,
+    read_switch,
+    read_tokens,
+    read_word,
+)
 
-ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers")
+ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "ollama", "lm-studio", "transformers", "tgi", "lmdeploy")
+_ENGINE_SPELLINGS = {
+    "trtllm": "tensorrt-llm", "trt-llm": "tensorrt-llm", "tensorrt_llm": "tensorrt-llm", "tensorrt": "tensorrt-llm",
+    "llamacpp": "llama.cpp", "llama-cpp": "llama.cpp", "llama_cpp": "llama.cpp", "llama-server": "llama.cpp", "llama": "llama.cpp",
+    "lmstudio": "lm-studio", "lm_studio": "lm-studio", "hf": "transformers", "text-generation-inference": "tgi",
+}  # fmt: skip
 
 
 class Deployment(NamedTuple):
     """What to size (contract of names: the fields, their CLI flags in dashes, their TOML keys). None: not asked, the engine's default.
+
+    A field that the chosen engine has no counterpart for is an error where it is set (engines.registry).
 
     Args:
         model: alias, hub id, path of a config.json or a model directory, or a parsed config.
         dtype: of weights that are not quantised and of activations; None: the checkpoint's.
         quantization: the checkpoint's own unless given.
         weights_bytes: weights of one GPU where known from headers or a log [bytes].
-        gpu: canonical id or alias.
+        gpu: canonical id or alias; several cards that work together are joined by `+`.
         gpu_count: cards at hand; None: tensor x pipeline x data parallel size [cards].
         vram: memory of the card, instead of its catalogue size [bytes].
         free_memory: what the engine sees free when it starts to load [bytes].
-        engine: vllm | sglang | tensorrt-llm | llama.cpp | transformers.
+        engine: one of ENGINES.
         engine_version: None: the newest known.
+        max_model_len: longest request; None: the config's limit [tokens].
+        concurrency: requests that must fit at max_model_len [requests].
         tensor_parallel_size: [ranks].
         pipeline_parallel_size: [ranks].
         data_parallel_size: [ranks].
         expert_parallel: experts whole on ranks instead of split.
         decode_context_parallel_size: ranks that share the tokens of one sequence [ranks].
+        prefill_context_parallel_size: ranks that share a prompt, and the tokens of one sequence [ranks].
+        enable_dp_attention: attention in data parallel, the rest in tensor parallel.
         block_size: tokens of a KV block [tokens].
         max_num_seqs: requests that run at once [requests].
         max_num_batched_tokens: tokens of one step [tokens].
+        max_total_tokens: most tokens of the pool [tokens].
+        max_prefill_tokens: prompt tokens of one step [tokens].
+        enable_chunked_prefill: long prompts take several steps.
         enforce_eager: no CUDA graphs.
+        cuda_graph_max_bs: largest batch that is captured as a graph [requests].
+        disable_piecewise_cuda_graph: no graphs for prefill.
         enable_prefix_caching: keep blocks of finished requests for reuse.
-        gpu_memory_utilization: share of the card that the engine may take [0-1].
+        gpu_memory_utilization: share of the card that the engine may take, as each engine means it [0-1].
         kv_cache_memory_bytes: a fixed pool; the profile is skipped [bytes].
+        num_gpu_blocks_override: blocks of the pool, whatever the memory [blocks].
         kv_cache_dtype: of keys and values; None or `auto`: the model's.
+        attention_backend: of the engine.
         async_scheduling: schedule a step while one runs.
         disable_hybrid_kv_cache_manager: window layers allocate like full ones.
+        mamba_cache_dtype: of convolution state.
         mamba_ssm_cache_dtype: of recurrent state.
-        max_model_len: longest request; None: the config's limit [tokens].
-        concurrency: requests that must fit at max_model_len [requests].
+        speculative: draft tokens: method and number.
+        lora: slots for adapters.
+        cpu_offload: weights kept in RAM [bytes].
+        kv_offloading_size: KV kept in RAM beside the pool [bytes].
+        limit_mm_per_prompt: items of each kind that a prompt may have.
+        language_model_only: towers are not loaded.
+        skip_mm_profiling: encoders are not profiled.
+        mm_encoder_tp_mode: `weights` or `data`.
+        runner: `generate` or `pooling`.
+        swa_full_tokens_ratio: SGLang: window pool over full pool, in tokens.
+        disable_hybrid_swa_memory: SGLang: one pool for all layers.
+        mamba_full_memory_ratio: SGLang: state pool over KV pool, in bytes.
+        max_mamba_cache_size: SGLang: states of the pool [requests].
+        max_attention_window: TensorRT-LLM: windows, cycled over the layers [tokens].
+        host_cache_size: TensorRT-LLM: evicted blocks kept in RAM [bytes].
+        max_beam_width: TensorRT-LLM: beams [sequences].
+        cache_implementation: transformers: dynamic, static, quantized, offloaded.
+        attn_implementation: transformers: sdpa, eager, flash_attention_2.
+        cache_bits: transformers: of a quantised cache [bits].
+        num_beams: transformers: beams [sequences].
+        quant_policy: LMDeploy: 0, 4, 8, 16, 17.
+        backend: LMDeploy: turbomind or pytorch; TensorRT-LLM: pytorch.
+        n_ctx: llama.cpp: -c, cells of the context [tokens].
+        num_ctx: Ollama: context of one request [tokens].
+        n_parallel: llama.cpp: -np, slots [requests].
+        n_batch: llama.cpp: -b [tokens].
+        n_ubatch: llama.cpp: -ub [tokens].
+        n_outputs_max: llama.cpp: outputs reserved in a batch [tokens].
+        n_rs_seq: llama.cpp: states kept to roll back to, beyond the one in use [states].
+        kv_unified: llama.cpp: slots share one cache.
+        cache_type_k: llama.cpp: -ctk.
+        cache_type_v: llama.cpp: -ctv.
+        flash_attn: llama.cpp: on, off or auto.
+        n_gpu_layers: llama.cpp: -ngl, a number, `all` or `auto`.
+        n_cpu_moe: llama.cpp: layers whose experts stay in RAM [layers].
+        cpu_moe: llama.cpp: all experts stay in RAM.
+        tensor_split: llama.cpp: share of each card.
+        split_mode: llama.cpp: layer, row, tensor or none.
+        swa_full: llama.cpp: window layers keep the whole context.
+        kv_offload: llama.cpp: False keeps the cache in RAM.
+        fit: llama.cpp: lower what is not set until it fits.
+        mmproj_bytes: llama.cpp: size of the projector file [bytes].
     """
 
     model: str | Mapping[str, Any] = ""
@@ -55,56 +130,134 @@ class Deployment(NamedTuple):
     free_memory: int | None = None
     engine: str = "vllm"
     engine_version: str | None = None
+    max_model_len: int | None = None
+    concurrency: int | None = None
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     expert_parallel: bool = False
     decode_context_parallel_size: int = 1
+    prefill_context_parallel_size: int = 1
+    enable_dp_attention: bool = False
     block_size: int | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    max_total_tokens: int | None = None
+    max_prefill_tokens: int | None = None
+    enable_chunked_prefill: bool | None = None
     enforce_eager: bool = False
+    cuda_graph_max_bs: int | None = None
+    disable_piecewise_cuda_graph: bool = False
     enable_prefix_caching: bool | None = None
     gpu_memory_utilization: float | None = None
     kv_cache_memory_bytes: int | None = None
+    num_gpu_blocks_override: int | None = None
     kv_cache_dtype: str | None = None
+    attention_backend: str | None = None
     async_scheduling: bool | None = None
     disable_hybrid_kv_cache_manager: bool = False
+    mamba_cache_dtype: str | None = None
     mamba_ssm_cache_dtype: str | None = None
-    max_model_len: int | None = None
-    concurrency: int | None = None
+    speculative: Speculative | None = None
+    lora: Lora | None = None
+    cpu_offload: int | None = None
+    kv_offloading_size: int | None = None
+    limit_mm_per_prompt: Limits | None = None
+    language_model_only: bool = False
+    skip_mm_profiling: bool = False
+    mm_encoder_tp_mode: str | None = None
+    runner: str | None = None
+    swa_full_tokens_ratio: float | None = None
+    disable_hybrid_swa_memory: bool = False
+    mamba_full_memory_ratio: float | None = None
+    max_mamba_cache_size: int | None = None
+    max_attention_window: Numbers | None = None
+    host_cache_size: int | None = None
+    max_beam_width: int | None = None
+    cache_implementation: str | None = None
+    attn_implementation: str | None = None
+    cache_bits: int | None = None
+    num_beams: int | None = None
+    quant_policy: int | None = None
+    backend: str | None = None
+    n_ctx: int | None = None
+    num_ctx: int | None = None
+    n_parallel: int | None = None
+    n_batch: int | None = None
+    n_ubatch: int | None = None
+    n_outputs_max: int | None = None
+    n_rs_seq: int | None = None
+    kv_unified: bool | None = None
+    cache_type_k: str | None = None
+    cache_type_v: str | None = None
+    flash_attn: str | None = None
+    n_gpu_layers: str | None = None
+    n_cpu_moe: int | None = None
+    cpu_moe: bool = False
+    tensor_split: Numbers | None = None
+    split_mode: str | None = None
+    swa_full: bool = False
+    kv_offload: bool | None = None
+    fit: bool | None = None
+    mmproj_bytes: int | None = None
 
 
-# Fields of the contract that no engine of this release answers; said plainly instead of ignored.
-NOT_YET = (
-    "speculative", "lora", "cpu_offload", "limit_mm_per_prompt", "swa_full_tokens_ratio", "mamba_full_memory_ratio",
-    "n_ctx", "n_parallel", "n_batch", "n_ubatch", "n_outputs_max", "kv_unified", "cache_type_k", "cache_type_v",
-    "n_gpu_layers", "flash_attn", "n_cpu_moe", "tensor_split",
-)  # fmt: skip
+COMMON_FIELDS = frozenset((
+    "model", "dtype", "quantization", "weights_bytes", "gpu", "gpu_count", "vram", "free_memory", "engine", "engine_version",
+    "max_model_len", "concurrency",
+))  # fmt: skip
+"""Fields that mean something for every engine."""
+
 # The engines' own short forms and other spellings of a field.
 SPELLINGS = {
     "tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size", "ep": "expert_parallel",
-    "enable_expert_parallel": "expert_parallel", "dcp": "decode_context_parallel_size", "context": "max_model_len",
-    "seq": "max_model_len", "batch": "concurrency", "tokens_per_block": "block_size", "page_size": "block_size",
-    "max_running_requests": "max_num_seqs", "max_batch_size": "max_num_seqs", "max_num_tokens": "max_num_batched_tokens",
-    "chunked_prefill_size": "max_num_batched_tokens", "disable_cuda_graph": "enforce_eager",
+    "tp_size": "tensor_parallel_size", "pp_size": "pipeline_parallel_size", "dp_size": "data_parallel_size",
+    "num_shard": "tensor_parallel_size", "enable_expert_parallel": "expert_parallel", "dcp": "decode_context_parallel_size",
+    "pcp": "prefill_context_parallel_size", "context": "max_model_len", "context_length": "max_model_len", "max_seq_len": "max_model_len",
+    "session_len": "max_model_len", "seq": "max_model_len", "batch": "concurrency", "tokens_per_block": "block_size", "page_size": "block_size",
+    "cache_block_seq_len": "block_size", "max_running_requests": "max_num_seqs", "max_batch_size": "max_num_seqs",
+    "max_concurrent_requests": "max_num_seqs", "max_num_tokens": "max_num_batched_tokens", "chunked_prefill_size": "max_num_batched_tokens",
+    "max_batch_prefill_tokens": "max_num_batched_tokens", "max_prefill_token_num": "max_num_batched_tokens",
+    "disable_cuda_graph": "enforce_eager", "eager_mode": "enforce_eager", "cuda_graph_max_bs_decode": "cuda_graph_max_bs",
+    "disable_prefill_cuda_graph": "disable_piecewise_cuda_graph", "max_cudagraph_capture_size": "cuda_graph_max_bs",
     "mem_fraction_static": "gpu_memory_utilization", "kv_cache_free_gpu_memory_fraction": "gpu_memory_utilization",
+    "free_gpu_memory_fraction": "gpu_memory_utilization", "cuda_memory_fraction": "gpu_memory_utilization",
+    "cache_max_entry_count": "gpu_memory_utilization", "device_memory_utilization": "gpu_memory_utilization",
+    "max_tokens": "max_total_tokens", "max_batch_total_tokens": "max_total_tokens", "enable_attention_dp": "enable_dp_attention",
+    "enable_block_reuse": "enable_prefix_caching", "mamba_ssm_dtype": "mamba_ssm_cache_dtype", "speculative_config": "speculative",
+    "ctx_size": "n_ctx", "parallel": "n_parallel", "batch_size": "n_batch", "ubatch_size": "n_ubatch", "ngl": "n_gpu_layers",
+    "gpu_layers": "n_gpu_layers", "flash_attention": "flash_attn",
+}  # fmt: skip
+# Spellings that say the opposite.
+NEGATIONS = {
+    "disable_radix_cache": "enable_prefix_caching", "disable_prefix_caching": "enable_prefix_caching", "no_kv_offload": "kv_offload",
+    "disable_block_reuse": "enable_prefix_caching", "no_enable_prefix_caching": "enable_prefix_caching",
 }  # fmt: skip
 
-_MEMORY = ("vram", "free_memory", "kv_cache_memory_bytes", "weights_bytes")
-_TOKENS = ("max_model_len", "max_num_batched_tokens", "block_size")
+_MEMORY = frozenset((
+    "vram", "free_memory", "kv_cache_memory_bytes", "weights_bytes", "cpu_offload", "kv_offloading_size", "host_cache_size", "mmproj_bytes",
+))  # fmt: skip
+_TOKENS = frozenset((
+    "max_model_len", "max_num_batched_tokens", "max_total_tokens", "max_prefill_tokens", "block_size", "n_ctx", "num_ctx", "n_batch", "n_ubatch",
+    "n_outputs_max",
+))  # fmt: skip
 _COUNTS = {
-    "gpu_count": 65_536, "tensor_parallel_size": 4096, "pipeline_parallel_size": 4096, "data_parallel_size": 65_536,
-    "decode_context_parallel_size": 4096, "max_num_seqs": 10**7, "concurrency": 10**9,
+    "gpu_count": (1, 65_536), "tensor_parallel_size": (1, 4096), "pipeline_parallel_size": (1, 4096), "data_parallel_size": (1, 65_536),
+    "decode_context_parallel_size": (1, 4096), "prefill_context_parallel_size": (1, 4096), "max_num_seqs": (1, 10**7),
+    "concurrency": (1, 10**9), "cuda_graph_max_bs": (1, 10**6), "num_gpu_blocks_override": (1, 10**9), "max_mamba_cache_size": (1, 10**7),
+    "max_beam_width": (1, 1024), "num_beams": (1, 1024), "cache_bits": (1, 16), "quant_policy": (0, 64), "n_parallel": (1, 4096),
+    "n_rs_seq": (0, 1024), "n_cpu_moe": (0, 10**6),
 }  # fmt: skip
-_FLAGS = (
-    "expert_parallel",
-    "enforce_eager",
-    "enable_prefix_caching",
-    "async_scheduling",
-    "disable_hybrid_kv_cache_manager",
-)
-_STRINGS = ("dtype", "quantization", "gpu", "engine", "engine_version", "kv_cache_dtype", "mamba_ssm_cache_dtype")
+_SHARES = {"gpu_memory_utilization": 1.0, "swa_full_tokens_ratio": 64.0, "mamba_full_memory_ratio": 64.0}
+_FLAGS = frozenset((
+    "expert_parallel", "enforce_eager", "enable_prefix_caching", "async_scheduling", "disable_hybrid_kv_cache_manager", "enable_dp_attention",
+    "enable_chunked_prefill", "disable_piecewise_cuda_graph", "language_model_only", "skip_mm_profiling", "disable_hybrid_swa_memory",
+    "kv_unified", "cpu_moe", "swa_full", "kv_offload", "fit",
+))  # fmt: skip
+_READERS = {
+    "speculative": read_speculative, "lora": read_lora, "limit_mm_per_prompt": read_limits, "max_attention_window": read_numbers,
+    "tensor_split": read_numbers, "flash_attn": read_switch, "n_gpu_layers": read_switch,
+}  # fmt: skip
 
 
 def make_deployment(fields: Mapping[str, Any]) -> Deployment:
@@ -124,25 +277,30 @@ def make_deployment(fields: Mapping[str, Any]) -> Deployment:
         if value is None:
             continue
         name = SPELLINGS.get(key, key)
-        if name in NOT_YET:
-            raise InputError(f"{name} is not answered by this release", code="not-supported-yet", where=name)
+        if key in NEGATIONS:
+            name, value = NEGATIONS[key], not read_flag(key, value)
         if name not in Deployment._fields:
-            raise InputError(
-                f"{key[:64]!r} is not a field of a deployment",
-                code="unknown-field",
-                hint="fields: " + ", ".join(Deployment._fields),
-            )
+            raise _unknown_field(key)
         if name in values:
             raise InputError(f"{name} is given twice", code="field-given-twice", where=name)
         values[name] = _checked(name, value)
     if not values.get("model"):
         raise InputError("no model is given", code="no-model", hint="name one: --model llama-3-8b")
     engine = values.get("engine", "vllm")
+    engine = _ENGINE_SPELLINGS.get(engine.lower(), engine.lower())
     if engine not in ENGINES:
         raise InputError(
             f"engine {engine[:64]!r} is not known", code="unknown-engine", hint="known: " + ", ".join(ENGINES)
         )
-    return Deployment(**values)
+    return Deployment(**(values | {"engine": engine}))
+
+
+def _unknown_field(key: str) -> InputError:
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(key)[:64], (*Deployment._fields, *SPELLINGS), n=3)
+    hint = f"did you mean {', '.join(close)}?" if close else "fields: " + ", ".join(Deployment._fields)
+    return InputError(f"{str(key)[:64]!r} is not a field of a deployment", code="unknown-field", hint=hint)
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -150,47 +308,18 @@ def _checked(name: str, value: Any) -> Any:
         if not isinstance(value, (str, Mapping)):
             raise InputError("must be a name, a path or a parsed config", code="invalid-input", where=name)
         return value
+    if name in _READERS:
+        return _READERS[name](name, value)
     if name in _MEMORY:
-        return _memory(name, parse_bytes(_number_or_text(name, value), name))
+        return read_memory(name, value)
     if name in _TOKENS:
-        return parse_tokens(_number_or_text(name, value), name)
+        return read_tokens(name, value)
     if name in _COUNTS:
-        number = _number_or_text(name, value)
-        count = parse_tokens(number, name) if isinstance(number, str) else number
-        if not 1 <= count <= _COUNTS[name]:
-            raise InputError(f"must be between 1 and {_COUNTS[name]}, not {count}", code="invalid-quantity", where=name)
-        return count
+        return read_count(name, value, *_COUNTS[name])
     if name in _FLAGS:
-        if not isinstance(value, bool):
-            raise InputError(f"must be true or false, not {value!r:.64}", code="invalid-input", where=name)
-        return value
-    if name == "gpu_memory_utilization":
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-            raise InputError(f"must be above 0 and at most 1, not {value!r:.64}", code="invalid-quantity", where=name)
-        return float(value)
+        return read_flag(name, value)
+    if name in _SHARES:
+        return read_share(name, value, _SHARES[name])
     if name == "engine_version" and isinstance(value, str):
         return value.strip()  # any string: what has no number in it is the newest, with a notice
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"must be a word, not {value!r:.64}", code="invalid-input", where=name)
-    return value.strip()
-
-
-def _memory(name: str, size: int) -> int:
-    """A size of memory that can be: a card of 48 bytes is a card of 48 GiB whose unit was forgotten."""
-    least = {"vram": MIB, "weights_bytes": 1}.get(name, 0)
-    if size < least:
-        raise InputError(
-            f"must be at least {least:,} bytes, not {size:,}",
-            code="invalid-quantity",
-            hint="a number alone counts bytes: write 48GiB, 48GB or 80000MiB",
-            where=name,
-        )
-    return size
-
-
-def _number_or_text(name: str, value: Any) -> int | str:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise InputError(f"must be a number, not {value!r:.64}", code="invalid-quantity", where=name)
-    return value
+    return read_word(name, value)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kvtax.architectures.cache import Recurrent
 from kvtax.deployment import Deployment
-from kvtax.engines.answer import Question
-from kvtax.engines.vllm.blocks import state_bytes
+from kvtax.engines.answer import Card, Question
+from kvtax.engines.registry import make_plan
 from kvtax.engines.vllm.interval import margin
-from kvtax.engines.vllm.memory import KNOWN_VENDORS
-from kvtax.engines.vllm.plan import VllmPlan
-from kvtax.errors import InputError, NotKnownError, UnknownNameError
+from kvtax.errors import InputError, UnknownNameError
 from kvtax.hardware.gpu import Gpu
 from kvtax.sources.gpus import find_gpu
 from kvtax.sources.models import ModelEntry
@@ -22,6 +19,8 @@ from kvtax.terms import Notice
 if TYPE_CHECKING:
     from kvtax.architectures.quantization import Quantization
 
+MOST_CARDS = 64
+"""Cards that may be named together."""
 FEW_STARTS = 10
 """An interval that rests on fewer real starts says so."""
 
@@ -30,37 +29,31 @@ class Prepared:
     """Everything about a deployment but the length and number of its requests: worked out once, reused for each length."""
 
     def __init__(self, deployment: Deployment, models: Sequence[ModelEntry], gpus: Sequence[Gpu]) -> None:
-        if deployment.engine != "vllm":
-            raise NotKnownError(
-                f"the rules of {deployment.engine} are not in this release",
-                code="engine-not-modelled",
-                hint="leave --engine out, or use --engine vllm",
-                where="engine",
-            )
         self.deployment = deployment
         self.model: Model = find(deployment.model, models)
         self.notices: list[Notice] = list(self.model.notices)
-        self.gpu = _find_card(deployment, gpus, self.notices)
+        cards = _find_cards(deployment, gpus, self.notices)
+        smallest = min(cards, key=lambda card: card.total_bytes)
+        self.gpu = smallest.gpu if len({card.gpu for card in cards}) == 1 else _together(cards, smallest)
         architecture = self.model.architecture
         if deployment.quantization and not _is_own(deployment.quantization, architecture.quantization):
             from kvtax.architectures.quantization import named_quantization
 
             architecture = architecture.replace(quantization=named_quantization(deployment.quantization))
-        total, origin = (
-            (deployment.vram, "flag --vram") if deployment.vram else (self.gpu.total_bytes, self.gpu.total_source)
-        )
         self.architecture = architecture
-        self.question = Question(deployment, architecture, self.gpu, total, origin)
-        self.plan = VllmPlan(self.question)
+        self.question = Question(
+            deployment, architecture, smallest.gpu, smallest.total_bytes, smallest.total_origin, cards
+        )
+        self.plan = make_plan(self.question)
         self.notices += self.plan.notices
         self.ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size * deployment.data_parallel_size
-        self.gpu_count = self.ranks if deployment.gpu_count is None else deployment.gpu_count
-        self.engine_known = self.gpu.vendor in KNOWN_VENDORS
+        self.gpu_count = max(self.ranks, len(cards)) if deployment.gpu_count is None else deployment.gpu_count
+        self.engine_known = self.plan.known
         self._say_cards()
         self._demand: dict[int, int] = {}
 
     def _say_cards(self) -> None:
-        if self.gpu_count > self.ranks:
+        if self.gpu_count > self.ranks and not self.plan.ALLOCATES:
             self.notices.append(
                 Notice(
                     "cards-idle",
@@ -99,16 +92,7 @@ class Prepared:
         if tokens not in self._demand:
             if len(self._demand) > 4096:
                 self._demand.clear()
-            tp = self.deployment.tensor_parallel_size
-            kv_dtype = str(self.plan.settings["kv_cache_dtype"].value)
-            dtypes = self.plan.dtypes
-            held = 0
-            for cache, count in self.architecture.cache_groups:
-                on_rank = cache.per_rank(tp)
-                held += count * (
-                    state_bytes(on_rank, dtypes) if isinstance(on_rank, Recurrent) else on_rank.bytes(tokens, kv_dtype)
-                )
-            self._demand[tokens] = held
+            self._demand[tokens] = self.plan.request_bytes(tokens)
         return self._demand[tokens]
 
 
@@ -117,24 +101,55 @@ def _is_own(name: str, own: Quantization | None) -> bool:
     return own is not None and own.name.lower() == name.strip().lower()
 
 
-def _find_card(deployment: Deployment, gpus: Sequence[Gpu], notices: list[Notice]) -> Gpu:
+def _find_cards(deployment: Deployment, gpus: Sequence[Gpu], notices: list[Notice]) -> tuple[Card, ...]:
+    """The cards that work together, each with its memory; several are joined by `+` in the name."""
+    names: list[str | None] = [None]
+    if deployment.gpu is not None:
+        names = [part.strip() for part in deployment.gpu.split("+")]
+        if not all(names) or len(names) > MOST_CARDS:
+            raise InputError(
+                f"{deployment.gpu[:64]!r} does not name cards",
+                code="invalid-input",
+                hint="several cards that work together are joined so: rtx-4090+rtx-3060",
+                where="gpu",
+            )
+    found = []
+    for name in names:
+        gpu = _find_card(name, deployment.vram, gpus, notices)
+        if deployment.vram:
+            found.append(Card(gpu, deployment.vram, "flag --vram"))
+        else:
+            found.append(Card(gpu, gpu.total_bytes, gpu.total_source))
+    if len(found) == 1 and deployment.gpu_count is not None:
+        found *= min(deployment.gpu_count, MOST_CARDS)
+    return tuple(found)
+
+
+def _together(cards: Sequence[Card], smallest: Card) -> Gpu:
+    """Cards that differ as one entry: the smallest one's facts under the names of all."""
+    return smallest.gpu._replace(
+        id="+".join(card.gpu.id for card in cards), name=" + ".join(card.gpu.name for card in cards)
+    )
+
+
+def _find_card(name: str | None, vram: int | None, gpus: Sequence[Gpu], notices: list[Notice]) -> Gpu:
     """The card that is named, or one of unknown make and the given memory."""
-    if deployment.gpu is None:
-        if deployment.vram is None:
+    if name is None:
+        if vram is None:
             raise InputError(
                 "no GPU is given", code="no-gpu", hint="name one: --gpu a100-80, or give its memory: --vram 48GiB"
             )
-        return _nameless(deployment.vram, "a card")
+        return _nameless(vram, "a card")
     try:
-        found = find_gpu(deployment.gpu, gpus)
+        found = find_gpu(name, gpus)
         if found in gpus:
-            _say_hidden(deployment.gpu, notices)
+            _say_hidden(name, notices)
         return found
     except UnknownNameError as error:
-        if deployment.vram is None:
+        if vram is None:
             raise
         notices.append(Notice("unknown-gpu", f"{error.message}; its memory is taken from --vram", error.hint))
-        return _nameless(deployment.vram, deployment.gpu)
+        return _nameless(vram, name)
 
 
 def _say_hidden(name: str, notices: list[Notice]) -> None:

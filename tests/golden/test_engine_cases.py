@@ -55,7 +55,8 @@ def name(run: dict[str, Any]) -> str:
 @pytest.mark.parametrize("run", RUNS, ids=name)
 def test_pool_is_the_planners(run: dict[str, Any]) -> None:
     found = plan(run)
-    _, pool, stage = found.memory_and_pool(run["max_model_len"])
+    answer = found.answer(run["max_model_len"])
+    pool, stage = answer.pool, answer.detail.stage
     assert stage.layout is not None
     if "max_model_len" not in run["opts"]:
         assert found.default_max_model_len() == run["max_model_len"]
@@ -82,11 +83,11 @@ def test_weights_are_the_engines(run: dict[str, Any]) -> None:
     (float32), the indexer's key projection of DSA (16 bit instead of fp8); together less than 0.2 % of a rank. At 16 ranks the blocks of
     128 no longer divide MiniMax M2's experts, and the engine keeps finer scales: 1 %.
     """
-    memory, _, stage = plan(run).memory_and_pool(run["max_model_len"])
+    detail = plan(run).answer(run["max_model_len"]).detail
     expected = run["weight_param_bytes_before_repack"]
     odd = {("minimax-m2", 4): 0.002, ("minimax-m2", 16): 0.0105, ("deepseek-v3.2", 8): 0.002}
     tolerance = odd.get((run["model"], run["tp"]), 0.0005)
-    assert abs(stage.weights_bytes + memory.padding_bytes - expected) <= tolerance * expected
+    assert abs(detail.stage.weights_bytes + detail.padding_bytes - expected) <= tolerance * expected
 
 
 def test_refusals() -> None:
@@ -116,7 +117,7 @@ def test_whisper_reserves_the_encoder() -> None:
     found = VllmPlan(
         Question(deployment, read_architecture(config, class_defaults), card, card.total_bytes, "catalogue")
     )
-    _, pool, _ = found.memory_and_pool(448)
+    pool = found.answer(448).pool
     assert round(pool.max_concurrency, 2) == 15.17
     assert pool.capacity_tokens == 6796
 
@@ -128,10 +129,10 @@ def test_experts_whole_or_split_weigh_the_same(expert_parallel: bool) -> None:
     deployment = make_deployment({"model": config, "tensor_parallel_size": 8, "expert_parallel": expert_parallel})
     card = find_gpu("h200-sxm")
     question = Question(deployment, read_architecture(config, class_defaults), card, card.total_bytes, "catalogue")
-    _, _, stage = VllmPlan(question).memory_and_pool(8192)
+    stage = VllmPlan(question).answer(8192).detail.stage
     assert round(stage.weights_bytes / 2**30, 2) == 79.29
     spread = VllmPlan(question._replace(deployment=deployment._replace(tensor_parallel_size=1, data_parallel_size=8)))
-    _, _, alone = spread.memory_and_pool(8192)
+    alone = spread.answer(8192).detail.stage
     experts = sum(count for (component, _), count in stage.elements.items() if component == "routed_experts")
     assert experts == sum(count for (component, _), count in alone.elements.items() if component == "routed_experts")
     assert alone.weights_bytes > stage.weights_bytes

@@ -15,9 +15,12 @@ def deployment_to_dict(budget: Budget) -> dict[str, Any]:
     fields["model"] = budget.model.id
     fields["gpu"] = budget.gpu.id
     fields["gpu_count"] = budget.prepared.gpu_count
-    fields["engine_version"] = ".".join(map(str, budget.prepared.plan.version))
+    fields["engine_version"] = budget.prepared.plan.version_text
     for name, setting in budget.settings().items():
         fields[name] = setting.value
+    for name in ("speculative", "lora", "limit_mm_per_prompt", "max_attention_window", "tensor_split"):
+        if fields[name] is not None:
+            fields[name] = str(fields[name])
     if fields["block_size"] is None:
         fields["block_size"] = budget.pool.block_size
     if fields["quantization"] is None and budget.prepared.architecture.quantization is not None:
@@ -44,7 +47,7 @@ def budget_to_dict(budget: Budget) -> dict[str, Any]:
             "source": budget.model.source,
         },
         "gpu": {"id": budget.gpu.id, "name": budget.gpu.name, "total_bytes": memory.total_bytes},
-        "engine": {"name": "vllm", "version": ".".join(map(str, budget.prepared.plan.version))},
+        "engine": {"name": budget.deployment.engine, "version": budget.prepared.plan.version_text},
         "per_gpu": {
             "total_bytes": memory.total_bytes,
             "limit_bytes": memory.limit_bytes if known else memory.total_bytes,
@@ -57,7 +60,7 @@ def budget_to_dict(budget: Budget) -> dict[str, Any]:
             "kv_demand_bytes": budget.kv_demand_bytes,
             "unallocated_bytes": budget.unallocated_bytes,
         },
-        "host": {"weights_bytes": 0, "kv_bytes": 0, "compute_bytes": 0},
+        "host": budget.host._asdict(),
         "kv": {
             "bytes_per_token": budget.kv_bytes_per_token,
             "bytes_per_request": budget.kv_bytes_per_request,

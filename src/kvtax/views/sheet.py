@@ -107,7 +107,7 @@ def make_sheet(budget: Budget, levers: Sequence[Lever] = ()) -> Sheet:
         parameters += f" ({format_parameters(active)} active)"
     quantization = deployment.quantization or getattr(architecture.quantization, "name", None)
     dtype = str(budget.settings()["dtype"].value)
-    version = ".".join(map(str, budget.prepared.plan.version))
+    version = budget.prepared.plan.version_text
     engine = f"{deployment.engine} {version}" if budget.prepared.engine_known else "no engine rule"
     parallel = f", {_parallel(budget)}" if budget.prepared.ranks > 1 or budget.prepared.gpu_count > 1 else ""
     return Sheet(

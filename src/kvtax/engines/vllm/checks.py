@@ -6,7 +6,8 @@ from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import ChunkedLocal, CompressedLatent, FullAttention, MultiHeadLatent, SlidingWindow
 from kvtax.deployment import Deployment
 from kvtax.dtypes import find_dtype, resolve_kv_dtype
-from kvtax.engines.vllm.rules import NEWEST, read_version
+from kvtax.engines.base import read_version
+from kvtax.engines.vllm.rules import NEWEST
 from kvtax.errors import InputError
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice
@@ -94,7 +95,7 @@ def refusal(
 def _class_refusal(deployment: Deployment, architecture: Architecture) -> Notice | None:
     """A class that the version no longer serves."""
     last = LAST_SERVED.get(architecture.name)
-    if last is None or read_version(deployment.engine_version)[0] <= last:
+    if last is None or read_version(deployment.engine_version, NEWEST)[0] <= last:
         return None
     message = f"{architecture.name} is served up to vllm {last[0]}.{last[1]} only"
     return Notice("architecture-not-served", message, f"use --engine-version {last[0]}.{last[1]}")
@@ -196,7 +197,7 @@ def _weights_refusal(deployment: Deployment, architecture: Architecture, gpu: Gp
     if least is not None and _below(gpu, least):
         message = f"{gpu.name} has compute capability {gpu.compute_capability}, and {method} weights need {least[0]}.{least[1]}"
         return Notice("quantization-not-on-card", message, "use a newer card, or a GPTQ or 16-bit checkpoint")
-    newest = read_version(deployment.engine_version)[0] >= NEWEST
+    newest = read_version(deployment.engine_version, NEWEST)[0] >= NEWEST
     if getattr(architecture.quantization, "activation_order", False) and newest:
         return Notice(
             "quantization-not-supported",

@@ -80,7 +80,7 @@ def limit_bytes(total_bytes: int, gpu_memory_utilization: float) -> int:
 
 
 def activation_parts(
-    architecture: Architecture, tp: int, tokens: int, rows: int, element_bytes: int, version: tuple[int, int]
+    architecture: Architecture, tp: int, tokens: int, rows: int, element_bytes: int, version: tuple[int, ...]
 ) -> dict[str, int]:
     """The peaks of a profile run; they do not come at once, so the largest counts.
 
@@ -122,7 +122,7 @@ def rope_bytes(architecture: Architecture, element_bytes: int) -> int:
     return rope_cache_bytes(architecture.max_position_embeddings, architecture.rotary_dim, element_bytes)
 
 
-def padding_bytes(architecture: Architecture, gpu: Gpu, tp: int, version: tuple[int, int]) -> int:
+def padding_bytes(architecture: Architecture, gpu: Gpu, tp: int, version: tuple[int, ...]) -> int:
     """What repacking 4-bit experts (mxfp4) adds on cards without kernels of their own for them.
 
     Marlin pads the intermediate width of a rank to a multiple of 128 and the hidden width to one of 256, biases too.

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvtax.architectures.cache import CrossAttention, LayerCache
+from kvtax.architectures.cache import CrossAttention, LayerCache, Recurrent
 from kvtax.deployment import Deployment
 from kvtax.dtypes import find_dtype
-from kvtax.engines.answer import Memory, Pool, Question, Setting
+from kvtax.engines.answer import (
+    FITS,
+    KV_TOO_SMALL,
+    OUT_OF_MEMORY,
+    REFUSED,
+    Answer,
+    Memory,
+    Pool,
+    Question,
+    Rank,
+    Setting,
+    pool_bytes_per_token,
+)
+from kvtax.engines.base import Plan
 from kvtax.engines.vllm import blocks, checks, memory, rules
+from kvtax.engines.vllm import terms as vllm_terms
+from kvtax.engines.vllm.interval import margin
 from kvtax.errors import InputError
 from kvtax.formulas.weights import element_bytes, rank_weight_elements, stage_layers
 from kvtax.hardware.gpu import Gpu
-from kvtax.terms import Notice
+from kvtax.terms import Notice, Term
 from kvtax.units import format_bytes
-
-NAME = "vllm"
 
 
 class Stage(NamedTuple):
@@ -28,32 +41,40 @@ class Stage(NamedTuple):
     caches: tuple[LayerCache, ...]
 
 
-class VllmPlan:
-    """What does not depend on the length and number of requests, worked out once.
+class Detail(NamedTuple):
+    """What the terms of an answer are made from: the stage, and what loading keeps beside its parameters [bytes]."""
 
-    Args:
-        question: names resolved.
-    """
+    stage: Stage
+    rope_bytes: int
+    padding_bytes: int
+    max_model_len: int
 
-    engine = NAME
+
+class VllmPlan(Plan):
+    """vLLM: settings, memory and pool of its tightest rank."""
+
+    NAME = "vllm"
+    NEWEST = rules.NEWEST
+    OLDEST = rules.OLDEST
+    FIELDS = frozenset((
+        "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel", "decode_context_parallel_size",
+        "block_size", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "enable_prefix_caching", "gpu_memory_utilization",
+        "kv_cache_memory_bytes", "kv_cache_dtype", "async_scheduling", "disable_hybrid_kv_cache_manager", "mamba_ssm_cache_dtype",
+    ))  # fmt: skip
 
     def __init__(self, question: Question) -> None:
+        super().__init__(question)
         deployment = question.deployment
-        self.question = question
-        self.notices: list[Notice] = []
-        self.version, guessed = rules.read_version(deployment.engine_version)
-        self._say_version(deployment, guessed)
-        self.label = f"vllm {self.version[0]}.{self.version[1]}"
-        self.settings: dict[str, Setting] = {}
+        self.known = question.gpu.vendor in memory.KNOWN_VENDORS
         self._settle()
         self.refusal = checks.refusal(
             deployment,
             question.architecture,
             question.gpu,
             str(self.settings["dtype"].value),
-            str(self.settings["kv_cache_dtype"].value),
+            self.kv_cache_dtype,
         )
-        unchecked = checks.unchecked(question.gpu, str(self.settings["kv_cache_dtype"].value))
+        unchecked = checks.unchecked(question.gpu, self.kv_cache_dtype)
         if unchecked is not None:
             self.notices.append(unchecked)
         self.element_bytes = find_dtype(str(self.settings["dtype"].value)).bits // 8
@@ -62,40 +83,10 @@ class VllmPlan:
 
     # ---- settings ----
 
-    def _say_version(self, deployment: Deployment, guessed: bool) -> None:
-        version = self.version
-        if guessed:
-            self.notices.append(
-                Notice(
-                    "engine-version-newest",
-                    f"engine version {deployment.engine_version!r:.64} has no number: taken as the newest known, {version[0]}.{version[1]}",
-                )
-            )
-        elif version > rules.NEWEST:
-            self.notices.append(
-                Notice(
-                    "engine-version-unknown",
-                    f"vllm {version[0]}.{version[1]} is newer than the rules known here: those of {rules.NEWEST[0]}.{rules.NEWEST[1]} are used",
-                )
-            )
-        elif version < rules.OLDEST:
-            self.notices.append(
-                Notice(
-                    "engine-version-unknown",
-                    f"vllm {version[0]}.{version[1]} is older than the rules known here: those of {rules.OLDEST[0]}.{rules.OLDEST[1]} are used",
-                )
-            )
-
-    def _setting(
-        self, name: str, asked: int | float | str | bool | None, default: int | float | str | bool, why: str = ""
-    ) -> None:
-        origin = "flag" if asked is not None else f"default of {self.label}"
-        self.settings[name] = Setting(default if asked is None else asked, why or origin)
-
     def _settle(self) -> None:
         deployment, architecture, gpu = self.question.deployment, self.question.architecture, self.question.gpu
         total = self.question.total_bytes
-        self._setting(
+        self.set_from(
             "gpu_memory_utilization",
             deployment.gpu_memory_utilization,
             rules.rule("gpu_memory_utilization", self.version),
@@ -107,15 +98,15 @@ class VllmPlan:
         kv_dtype, origin = checks.resolve_kv_cache_dtype(deployment, architecture, dtype)
         self.settings["kv_cache_dtype"] = Setting(kv_dtype, origin)
         cached = deployment.enable_prefix_caching
-        self._setting("enable_prefix_caching", cached, architecture.kind == "decoder" and self.version >= (0, 9))
-        self._setting("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total))
-        self._setting(
+        self.set_from("enable_prefix_caching", cached, architecture.kind == "decoder" and self.version >= (0, 9))
+        self.set_from("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total))
+        self.set_from(
             "max_num_batched_tokens",
             deployment.max_num_batched_tokens,
             rules.default_max_num_batched_tokens(gpu, total),
         )
-        self._setting("async_scheduling", deployment.async_scheduling, self.version >= (0, 14))
-        self._setting("enforce_eager", deployment.enforce_eager or None, False)
+        self.set_from("async_scheduling", deployment.async_scheduling, self.version >= (0, 14))
+        self.set_from("enforce_eager", deployment.enforce_eager or None, False)
         self._say_start(deployment, gpu, total)
         limit = architecture.max_position_embeddings
         if deployment.max_model_len is None and limit is None:
@@ -259,8 +250,8 @@ class VllmPlan:
             tokens = min(tokens, seqs * max_model_len)
         return min(seqs, tokens) if self.question.deployment.max_num_seqs is None else seqs, tokens
 
-    def memory_and_pool(self, max_model_len: int) -> tuple[Memory, Pool, Stage]:
-        """Memory and pool of the tightest rank for requests of at most max_model_len tokens.
+    def answer(self, max_model_len: int, concurrency: int | None = None) -> Answer:
+        """Memory, pool and verdict of the tightest rank for requests of at most max_model_len tokens.
 
         Raises:
             InputError: a step smaller than a window or a request cannot be scheduled.
@@ -269,25 +260,52 @@ class VllmPlan:
         if tokens < 1 or max_model_len < 1:
             raise InputError("max_model_len must be at least 1", code="invalid-quantity", where="max_model_len")
         stages = self.stages(tokens)
-        answers = [(*self._stage_answer(stage, seqs, tokens, max_model_len), stage) for stage in stages]
-        return min(answers, key=lambda answer: (answer[1].max_concurrency, answer[0].kv_pool_bytes))
+        found = [self._stage_answer(stage, seqs, tokens, max_model_len) for stage in stages]
+        taken, pool, detail = min(found, key=lambda part: (part[1].max_concurrency, part[0].kv_pool_bytes))
+        verdict, reason = self._judge(taken, pool)
+        ranks = tuple(
+            Rank(f"stage {index}", part[2].stage.layers, part[0], part[1]) for index, part in enumerate(found)
+        )
+        return Answer(taken, pool, verdict, reason, seqs, tokens, ranks=ranks if len(ranks) > 1 else (), detail=detail)
 
-    def _stage_answer(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Pool]:
-        taken = self._memory(stage, seqs, tokens)
+    def _judge(self, taken: Memory, pool: Pool) -> tuple[str, Notice | None]:
+        if self.refusal is not None:
+            return REFUSED, self.refusal
+        free = self.free_bytes(taken)
+        fixed = self.question.deployment.kv_cache_memory_bytes
+        need = taken.weights_bytes + taken.load_extra_bytes + taken.workspace_bytes
+        if need > free or (fixed is None and self.known and taken.limit_bytes > free):
+            return OUT_OF_MEMORY, None
+        if fixed is not None and need + taken.activation_bytes + taken.cuda_graph_bytes + fixed > free:
+            return OUT_OF_MEMORY, None
+        usable = pool.blocks - rules.rule("reserved_blocks", self.version)
+        if pool.bytes_per_block == 0:
+            enough = taken.kv_pool_bytes >= 0
+        else:
+            enough = taken.kv_pool_bytes > 0 and usable >= pool.blocks_per_request
+        return (FITS, None) if enough else (KV_TOO_SMALL, None)
+
+    def _stage_answer(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Pool, Detail]:
+        taken, rope, padding = self._memory(stage, seqs, tokens)
+        detail = Detail(stage, rope, padding, max_model_len)
         layout = stage.layout
         if layout is None:
-            return taken, Pool(0, 0, 0, 0, 0, float(seqs))
+            return taken, Pool(0, 0, 0, 0, 0, float(seqs), 0, 0), detail
         num_blocks = taken.kv_pool_bytes // layout.bytes_per_block if taken.kv_pool_bytes > 0 else 0
         per_request = layout.blocks_per_request(max_model_len)
         concurrency = num_blocks / per_request
-        return taken, Pool(
+        capacity = self._capacity_tokens(layout, num_blocks, concurrency, max_model_len)
+        pool = Pool(
             layout.block_size,
             layout.bytes_per_block,
             num_blocks,
             per_request,
-            self._capacity_tokens(layout, num_blocks, concurrency, max_model_len),
+            capacity,
             concurrency,
+            per_request * layout.bytes_per_block,
+            pool_bytes_per_token(num_blocks, layout.bytes_per_block, capacity),
         )
+        return taken, pool, detail
 
     def _capacity_tokens(self, layout: blocks.Layout, num_blocks: int, concurrency: float, max_model_len: int) -> int:
         """The tokens that the start-up line prints, as its version counts them."""
@@ -298,7 +316,7 @@ class VllmPlan:
         smallest = min(group.block_size for group in layout.groups)
         return num_blocks // groups * smallest * layout.context_parallel
 
-    def _memory(self, stage: Stage, seqs: int, tokens: int) -> Memory:
+    def _memory(self, stage: Stage, seqs: int, tokens: int) -> tuple[Memory, int, int]:
         question, architecture = self.question, self.question.architecture
         deployment = question.deployment
         tp = deployment.tensor_parallel_size
@@ -326,4 +344,33 @@ class VllmPlan:
         if pool is None:
             inside = graphs if rules.rule("cuda_graphs_inside", self.version) else 0
             pool = limit - weights - rope - padding - workspace - activation - inside
-        return Memory(total, limit, weights, rope, padding, workspace, outside, activation, graphs, pool)
+        return (
+            Memory(total, limit, weights, rope + padding, workspace, outside, activation, graphs, pool),
+            rope,
+            padding,
+        )
+
+    # ---- terms ----
+
+    def recurrent_bytes(self, cache: Recurrent) -> int:
+        """Bytes of one sequence's state in one layer on one rank [bytes]."""
+        return blocks.state_bytes(cache, self.dtypes)
+
+    def terms(self, answer: Answer) -> list[Term]:
+        """Weights by component, parts of the memory, and what a request holds."""
+        detail: Detail = answer.detail
+        return [
+            *vllm_terms.weight_terms(self, detail.stage),
+            *vllm_terms.memory_terms(self, answer, detail),
+            *vllm_terms.kv_terms(self, detail.stage, detail.max_model_len),
+        ]
+
+    def figures(self, answer: Answer) -> list[Term]:
+        """Blocks and concurrency."""
+        if answer.pool.blocks_per_request == 0:
+            return []
+        return vllm_terms.figure_terms(answer.memory, answer.pool, answer.detail.max_model_len)
+
+    def kind(self) -> str:
+        """The kind of case, by which residuals of real starts are gathered."""
+        return margin(self.question.architecture, self.question.gpu).why

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import CompressedLatent, MultiHeadLatent
+from kvtax.engines.base import Rule, Version, find_rule
 from kvtax.hardware.gpu import Gpu
 from kvtax.units import GIB
 
 NEWEST = (0, 33)
 OLDEST = (0, 8)
-
-
-class Rule(NamedTuple):
-    """A value that holds from a version on, until the next rule of the same name."""
-
-    name: str
-    since: tuple[int, int]
-    value: Any
-    source: str
 
 
 RULES = (
@@ -43,34 +35,9 @@ RULES = (
 )  # fmt: skip
 
 
-def rule(name: str, version: tuple[int, int]) -> Any:
+def rule(name: str, version: Version) -> Any:
     """The value of a rule at a version: the last entry whose `since` is not later."""
-    value = None
-    for entry in RULES:
-        if entry.name == name and entry.since <= version:
-            value = entry.value
-    return value
-
-
-def read_version(text: str | None) -> tuple[tuple[int, int], bool]:
-    """The (major, minor) that a version string means, and whether it was taken as the newest for want of a number.
-
-    Its first version number counts; rc, dev and patches are ignored; 0.0.*, `nightly` or nothing mean the newest known.
-    """
-    if text is None:
-        return NEWEST, False
-    digits: list[str] = [""]
-    for character in text:
-        if character.isascii() and character.isdigit():
-            digits[-1] += character
-        elif character == "." and digits[-1] and len(digits) < 3:
-            digits.append("")
-        elif digits[0]:
-            break
-    if not digits[0] or len(digits) < 2 or not digits[1] or len(digits[0]) > 4 or len(digits[1]) > 4:
-        return NEWEST, True
-    version = (int(digits[0]), int(digits[1]))
-    return (NEWEST, True) if version == (0, 0) else (version, False)
+    return find_rule(RULES, name, version)
 
 
 def default_max_num_batched_tokens(gpu: Gpu, total_bytes: int) -> int:

@@ -19,8 +19,8 @@ from kvtax.engines.vllm.blocks import state_bytes
 from kvtax.terms import Input, Term
 
 if TYPE_CHECKING:
-    from kvtax.engines.answer import Memory, Pool
-    from kvtax.engines.vllm.plan import Stage, VllmPlan
+    from kvtax.engines.answer import Answer, Memory, Pool
+    from kvtax.engines.vllm.plan import Detail, Stage, VllmPlan
 
 _CONFIG = "config.json"
 _FORMULA = "formula"
@@ -52,14 +52,15 @@ def weight_terms(plan: VllmPlan, stage: Stage) -> list[Term]:
     return found
 
 
-def memory_terms(plan: VllmPlan, taken: Memory, seqs: int, tokens: int) -> list[Term]:
+def memory_terms(plan: VllmPlan, answer: Answer, detail: Detail) -> list[Term]:
     """The limit, what is subtracted from it, and the pool that is left."""
+    taken, seqs, tokens = answer.memory, answer.max_num_seqs, answer.max_num_batched_tokens
     found = [_limit_term(plan, taken)]
-    if taken.rope_bytes:
-        found.append(_rope_term(plan, taken))
-    if taken.padding_bytes:
+    if detail.rope_bytes:
+        found.append(_rope_term(plan, detail.rope_bytes))
+    if detail.padding_bytes:
         source = "vllm model_executor/layers/quantization/mxfp4.py: widths padded to 128 and 256"
-        found.append(_given("runtime.padding", taken.padding_bytes, "padding_bytes", source))
+        found.append(_given("runtime.padding", detail.padding_bytes, "padding_bytes", source))
     if taken.workspace_bytes:
         source = "vllm model_executor/layers/fused_moe: two buffers of a row per token and expert"
         found.append(_given("runtime.moe_workspace", taken.workspace_bytes, "workspace_bytes", source))
@@ -69,7 +70,7 @@ def memory_terms(plan: VllmPlan, taken: Memory, seqs: int, tokens: int) -> list[
         found.append(_given("cuda_graphs", taken.cuda_graph_bytes, "cuda_graph_bytes", source))
     source = "CUDA context and communicators outside the limit: free at start in logs of vllm and SGLang"
     found.append(_given("runtime.outside", taken.outside_bytes, "outside_bytes", source))
-    found.append(_pool_term(plan, taken))
+    found.append(_pool_term(plan, taken, detail))
     return found
 
 
@@ -85,7 +86,7 @@ def _limit_term(plan: VllmPlan, taken: Memory) -> Term:
     )
 
 
-def _rope_term(plan: VllmPlan, taken: Memory) -> Term:
+def _rope_term(plan: VllmPlan, size: int) -> Term:
     architecture = plan.question.architecture
     inputs = {
         "max_position_embeddings": Input(architecture.max_position_embeddings or 0, "tokens", _CONFIG),
@@ -93,7 +94,7 @@ def _rope_term(plan: VllmPlan, taken: Memory) -> Term:
         "element_bytes": Input(plan.element_bytes, "B", plan.settings["dtype"].origin),
     }
     formula = "max_position_embeddings * rotary_dim * element_bytes"
-    return Term("runtime.rope_cache", taken.rope_bytes, formula, inputs, "vllm model_executor/layers/rotary_embedding")
+    return Term("runtime.rope_cache", size, formula, inputs, "vllm model_executor/layers/rotary_embedding")
 
 
 def _given(name: str, size: int, symbol: str, source: str) -> Term:
@@ -117,7 +118,7 @@ def _activation_term(plan: VllmPlan, taken: Memory, seqs: int, tokens: int) -> T
     )
 
 
-def _pool_term(plan: VllmPlan, taken: Memory) -> Term:
+def _pool_term(plan: VllmPlan, taken: Memory, detail: Detail) -> Term:
     fixed = plan.question.deployment.kv_cache_memory_bytes
     if fixed is not None:
         return Term(
@@ -130,8 +131,8 @@ def _pool_term(plan: VllmPlan, taken: Memory) -> Term:
     inputs = {
         "limit_bytes": Input(taken.limit_bytes, "B", _FORMULA),
         "weights_bytes": Input(taken.weights_bytes, "B", _FORMULA),
-        "rope_bytes": Input(taken.rope_bytes, "B", _FORMULA),
-        "padding_bytes": Input(taken.padding_bytes, "B", _FORMULA),
+        "rope_bytes": Input(detail.rope_bytes, "B", _FORMULA),
+        "padding_bytes": Input(detail.padding_bytes, "B", _FORMULA),
         "workspace_bytes": Input(taken.workspace_bytes, "B", "estimate"),
         "activation_bytes": Input(taken.activation_bytes, "B", _FORMULA),
     }

@@ -1,0 +1,56 @@
+"""The engines by name: the one place that knows where each is, and which of them understand a field."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from kvtax.deployment import COMMON_FIELDS, Deployment
+from kvtax.engines.answer import Question
+from kvtax.engines.base import Plan
+from kvtax.errors import InputError
+
+PLANS = {
+    "vllm": ("kvtax.engines.vllm.plan", "VllmPlan"),
+}
+"""Name in `--engine` -> module and class; imported when it is asked for."""
+
+
+def plan_class(engine: str) -> type[Plan]:
+    """The class that answers for an engine.
+
+    Raises:
+        KeyError: no such engine.
+    """
+    module, name = PLANS[engine]
+    return cast("type[Plan]", getattr(import_module(module), name))
+
+
+def make_plan(question: Question) -> Plan:
+    """The answer of the engine that the deployment names.
+
+    Raises:
+        InputError: a field that this engine has no counterpart for is set.
+    """
+    made = plan_class(question.deployment.engine)
+    check_fields(question.deployment, made)
+    return made(question)
+
+
+def check_fields(deployment: Deployment, plan: type[Plan]) -> None:
+    """Refuse a field that is set and that the engine knows nothing of, naming the engines that do.
+
+    Raises:
+        InputError: the first such field.
+    """
+    defaults = Deployment._field_defaults
+    for name, value in zip(Deployment._fields, deployment, strict=True):
+        if value == defaults[name] or name in COMMON_FIELDS or name in plan.FIELDS:
+            continue
+        having = [engine for engine in PLANS if name in plan_class(engine).FIELDS]
+        raise InputError(
+            f"{deployment.engine} has no {name}",
+            code="field-not-in-engine",
+            hint="engines that have it: " + (", ".join(having) or "none"),
+            where=name,
+        )
