@@ -12,6 +12,7 @@ from kvtax.errors import InputError
 
 PLANS = {
     "vllm": ("kvtax.engines.vllm.plan", "VllmPlan"),
+    "tensorrt-llm": ("kvtax.engines.tensorrt_llm.plan", "TensorRtLlmPlan"),
 }
 """Name in `--engine` -> module and class; imported when it is asked for."""
 

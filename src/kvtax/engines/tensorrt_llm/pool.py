@@ -59,7 +59,9 @@ def layer_windows(caches: Sequence[LayerCache], asked: Sequence[int], how: str) 
 
     Source: resource_manager.py _get_window_size_to_layers; _util.py _derive_layer_type_attention_windows.
     """
-    growing = [cache for cache in caches if isinstance(cache, (FullAttention, SlidingWindow, ChunkedLocal, MultiHeadLatent))]
+    growing = [
+        cache for cache in caches if isinstance(cache, (FullAttention, SlidingWindow, ChunkedLocal, MultiHeadLatent))
+    ]
     if asked:
         return [(asked[index % len(asked)], cache) for index, cache in enumerate(growing)]
     if how == "single":
@@ -180,11 +182,12 @@ class Split(NamedTuple):
         return sum(have * self.block_bytes(index) for index, have in enumerate(self.blocks))
 
 
-def split(pools: tuple[Group, ...], memory_bytes: int, tokens_per_block: int, max_seq_len: int, how: str, beams: int) -> Split:
-    """Blocks of each pool out of the memory for keys and values.
+def shares(
+    pools: tuple[Group, ...], memory_bytes: int, tokens_per_block: int, max_seq_len: int, how: str, beams: int
+) -> tuple[int, ...]:
+    """Memory of each pool: all where there is one; else an equal share (`equal`), or what a longest request takes of it (`typical`).
 
-    one pool: memory // token_bytes // tokens_per_block; several: an equal share of the memory each (`equal`), or the share that a
-    request of max_seq_len tokens takes (`typical`)
+    memory * weight // sum of weights
 
     Args:
         pools: at least one.
@@ -192,21 +195,41 @@ def split(pools: tuple[Group, ...], memory_bytes: int, tokens_per_block: int, ma
         tokens_per_block: [tokens].
         max_seq_len: longest request [tokens].
         how: `equal` or `typical`.
+        beams: max_beam_width [sequences].
+
+    Returns:
+        Sizes [bytes].
+
+    Source: tensorrt_llm/_torch/pyexecutor: calculate_max_num_blocks_for_vswa (1 / number of windows each); kv_cache_manager_v2.py
+    (shares by a typical length, max_seq_len unless avg_seq_len says otherwise).
+    """
+    memory = max(memory_bytes, 0)
+    weights = [1] * len(pools)
+    if how != "equal":
+        weights = [group.blocks(max_seq_len, tokens_per_block) * beams * group.token_bytes for group in pools]
+    whole = sum(weights)
+    return tuple(memory * weight // whole for weight in weights)
+
+
+def split(
+    pools: tuple[Group, ...], memory_bytes: int, tokens_per_block: int, max_seq_len: int, how: str, beams: int
+) -> Split:
+    """Blocks of each pool: its share of the memory // token_bytes // tokens_per_block.
+
+    Args:
+        pools: at least one.
+        memory_bytes: for keys and values, below 0 counts as none [bytes].
+        tokens_per_block: [tokens].
+        max_seq_len: longest request [tokens].
+        how: see shares.
         beams: max_beam_width, each with blocks of its own [sequences].
 
     Returns:
         The pools with their blocks.
 
-    Source: resource_manager.py calculate_max_num_blocks; calculate_max_num_blocks_for_vswa (1 / number of windows each);
-    kv_cache_manager_v2.py (shares by a typical length).
+    Source: resource_manager.py calculate_max_num_blocks.
     """
-    memory = max(memory_bytes, 0)
+    parts = shares(pools, memory_bytes, tokens_per_block, max_seq_len, how, beams)
+    blocks = tuple(part // group.token_bytes // tokens_per_block for part, group in zip(parts, pools, strict=True))
     needed = tuple(group.blocks(max_seq_len, tokens_per_block) * beams for group in pools)
-    if len(pools) == 1:
-        blocks: tuple[int, ...] = (memory // pools[0].token_bytes // tokens_per_block,)
-    else:
-        sizes = [group.token_bytes * tokens_per_block for group in pools]
-        weights = [1] * len(pools) if how == "equal" else [need * size for need, size in zip(needed, sizes, strict=True)]
-        whole = sum(weights)
-        blocks = tuple(memory * weight // whole // size for weight, size in zip(weights, sizes, strict=True))
     return Split(pools, tokens_per_block, blocks, needed)
