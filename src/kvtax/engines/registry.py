@@ -13,6 +13,8 @@ from kvtax.errors import InputError
 PLANS = {
     "vllm": ("kvtax.engines.vllm.plan", "VllmPlan"),
     "tensorrt-llm": ("kvtax.engines.tensorrt_llm.plan", "TensorRtLlmPlan"),
+    "tgi": ("kvtax.engines.tgi.plan", "TgiPlan"),
+    "lmdeploy": ("kvtax.engines.lmdeploy.plan", "LmDeployPlan"),
 }
 """Name in `--engine` -> module and class; imported when it is asked for."""
 
