@@ -23,7 +23,7 @@ from kvtax.engines.answer import (
 from kvtax.engines.base import Plan
 from kvtax.engines.load_terms import request_terms, weight_terms
 from kvtax.engines.stages import Stage, cut
-from kvtax.errors import InputError
+from kvtax.errors import InputError, NotKnownError
 from kvtax.terms import Notice, Term
 from kvtax.units import format_bytes
 
@@ -55,8 +55,12 @@ class FreeSharePlan(Plan):
     SPARSE_ROWS: ClassVar[bool] = False
     """Whether 8-bit rows of sparse latent attention have scales of their own in this engine."""
 
+    UNKNOWN_CACHES: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of cache whose layout in this engine is not known, or which it does not serve."""
+
     def __init__(self, question: Question) -> None:
         super().__init__(question)
+        self._check_caches()
         deployment, architecture = question.deployment, question.architecture
         self.known = question.gpu.vendor in KNOWN_VENDORS
         dtype, origin = running.resolve_dtype(
@@ -101,6 +105,17 @@ class FreeSharePlan(Plan):
             f"the pool of {format_bytes(share.memory.kv_pool_bytes)} holds no request of {share.max_model_len} tokens"
         )
         return Notice("kv-too-small", message, "lower --context, or give a larger card")
+
+    def _check_caches(self) -> None:
+        kinds = {cache.kind for cache in self.question.architecture.caches} & self.UNKNOWN_CACHES
+        if kinds:
+            words = ", ".join(sorted(kind.replace("_", " ") for kind in kinds))
+            raise NotKnownError(
+                f"how {self.label} keeps caches of this kind is not known, or it does not serve them: {words}",
+                code="cache-not-known",
+                hint="use another engine, such as vllm",
+                where="engine",
+            )
 
     @property
     def copies(self) -> int:

@@ -15,6 +15,7 @@ PLANS = {
     "tensorrt-llm": ("kvtax.engines.tensorrt_llm.plan", "TensorRtLlmPlan"),
     "tgi": ("kvtax.engines.tgi.plan", "TgiPlan"),
     "lmdeploy": ("kvtax.engines.lmdeploy.plan", "LmDeployPlan"),
+    "transformers": ("kvtax.engines.transformers_generate.plan", "TransformersPlan"),
 }
 """Name in `--engine` -> module and class; imported when it is asked for."""
 

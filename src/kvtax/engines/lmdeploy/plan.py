@@ -39,6 +39,7 @@ class LmDeployPlan(FreeSharePlan):
     NAME = "lmdeploy"
     NEWEST = rules.NEWEST
     OLDEST = rules.OLDEST
+    UNKNOWN_CACHES = frozenset(("compressed_latent", "cross_attention"))
     FIELDS = frozenset((
         "tensor_parallel_size", "data_parallel_size", "expert_parallel", "block_size", "max_num_seqs", "max_num_batched_tokens",
         "enforce_eager", "enable_prefix_caching", "gpu_memory_utilization", "num_gpu_blocks_override", "quant_policy", "backend",

@@ -36,6 +36,7 @@ class TgiPlan(FreeSharePlan):
     NAME = "tgi"
     NEWEST = rules.NEWEST
     OLDEST = rules.OLDEST
+    UNKNOWN_CACHES = frozenset(("recurrent", "compressed_latent", "cross_attention"))
     FIELDS = frozenset((
         "tensor_parallel_size", "block_size", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "enable_prefix_caching",
         "gpu_memory_utilization", "kv_cache_dtype", "speculative", "attention_backend",
