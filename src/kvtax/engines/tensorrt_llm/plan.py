@@ -68,7 +68,7 @@ class TensorRtLlmPlan(FreeSharePlan):
         self.set_from("max_num_batched_tokens", deployment.max_num_batched_tokens, tokens)
         self.set_from("block_size", deployment.block_size, rules.rule("tokens_per_block", version))
         self.set_from("enable_prefix_caching", deployment.enable_prefix_caching, True)
-        self.set_from("enforce_eager", deployment.enforce_eager or None, False)
+        self.set_from("enforce_eager", deployment.enforce_eager or None, not rules.rule("cuda_graphs", version))
         self.set_from("max_beam_width", deployment.max_beam_width, 1)
         size = int(self.settings["block_size"].value)
         if size & (size - 1):
@@ -138,7 +138,9 @@ class TensorRtLlmPlan(FreeSharePlan):
         largest = min(seqs, deployment.cuda_graph_max_bs or rules.GRAPH_BATCH)
         peaks = step_peaks(architecture, self.cache_ranks, tokens, largest, self.element_bytes)
         weights = deployment.weights_bytes if deployment.weights_bytes is not None else stage.weights_bytes
-        rope = rope_bytes(architecture, ROPE_ELEMENT_BYTES) if deployment.weights_bytes is None else 0
+        rope = 0
+        if deployment.weights_bytes is None and rules.rule("rope_table", self.version):
+            rope = rope_bytes(architecture, ROPE_ELEMENT_BYTES)
         graphs = 0
         if not self.settings["enforce_eager"].value:
             graphs = memory.graph_bytes(stage.layers, rules.graph_batches(largest))

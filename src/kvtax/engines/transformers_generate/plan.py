@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvtax.architectures.cache import MultiHeadLatent, Recurrent
+from kvtax.architectures.cache import LayerCache, MultiHeadLatent, Recurrent
 from kvtax.architectures.tensors import numel
 from kvtax.dtypes import find_dtype
 from kvtax.engines import running
@@ -24,7 +24,7 @@ from kvtax.engines.base import Plan
 from kvtax.engines.stages import Stage, cut
 from kvtax.engines.step_peaks import FRAGMENTATION
 from kvtax.engines.transformers_generate import peaks, rules, terms
-from kvtax.engines.transformers_generate.cache import Format, Held, held, layer_bytes, recurrent_bytes
+from kvtax.engines.transformers_generate.cache import Format, Held, as_kept, held, layer_bytes, recurrent_bytes
 from kvtax.errors import InputError
 from kvtax.terms import Notice, Term
 from kvtax.units import format_bytes
@@ -80,7 +80,10 @@ class TransformersPlan(Plan):
         cards = (deployment.gpu_count or 1) // deployment.tensor_parallel_size
         stages = max(deployment.pipeline_parallel_size, min(cards, architecture.num_hidden_layers), 1)
         spread = deployment._replace(pipeline_parallel_size=stages)
-        self.stages = cut(architecture, spread, dtype, tp=deployment.tensor_parallel_size, dp=1)
+        self.stages = [
+            stage._replace(caches=tuple(self._as_kept(cache) for cache in stage.caches))
+            for stage in cut(architecture, spread, dtype, tp=deployment.tensor_parallel_size, dp=1)
+        ]
         self.expanded_width = self._expanded_width()
         compressed = rules.rule("latent", self.version) == "compressed"
         self.form = Format(
@@ -123,6 +126,10 @@ class TransformersPlan(Plan):
         )
         message = "what a step needs is worked out from the shapes of its tensors: the allocator may hold more"
         self.notices.append(Notice("step-estimated", message, "leave a tenth of the card free"))
+
+    def _as_kept(self, cache: LayerCache) -> LayerCache:
+        architecture, tp = self.question.architecture, self.question.deployment.tensor_parallel_size
+        return as_kept(cache, architecture.model_type, architecture.num_attention_heads // tp)
 
     def _expanded_width(self) -> int:
         """Keys and values of all heads that one latent row is expanded to, on one rank [elements]."""
