@@ -215,6 +215,31 @@ def test_a_block_size_must_be_a_power_of_two() -> None:
         budget("tensorrt-llm", block_size=48)
 
 
+def test_engines_built_ahead_capture_no_graphs() -> None:
+    assert budget("tensorrt-llm").memory.cuda_graph_bytes > 0
+    built = budget("tensorrt-llm", backend="tensorrt").memory
+    assert (built.cuda_graph_bytes, built.load_extra_bytes) == (0, 0)
+    assert budget("tensorrt-llm", engine_version="0.9").memory.cuda_graph_bytes == 0
+
+
+def test_evicted_blocks_are_kept_in_ram_whole() -> None:
+    found = budget("tensorrt-llm", host_cache_size=10 * GIB + 5)
+    assert found.host.kv_bytes == 10 * GIB
+    assert found.kv_pool_bytes == budget("tensorrt-llm").kv_pool_bytes
+
+
+def test_encoder_decoders_are_not_profiled() -> None:
+    memory = budget("tensorrt-llm", "whisper-large-v3", max_model_len=448, max_batch_size=8).memory
+    free = memory.total_bytes - memory.weights_bytes - memory.runtime_bytes
+    assert memory.kv_pool_bytes == int(free * 0.9)
+
+
+def test_four_bit_keys_need_a_card_that_has_them() -> None:
+    assert budget("tensorrt-llm", kv_cache_dtype="nvfp4").verdict == "refused"
+    found = budget("tensorrt-llm", gpu="b200", kv_cache_dtype="nvfp4")
+    assert found.pool.bytes_per_token == 131_072 // 4 + 131_072 // 32
+
+
 # ---- TGI and LMDeploy ----
 
 

@@ -14,6 +14,7 @@ from kvtax.engines.answer import (
     OUT_OF_MEMORY,
     REFUSED,
     Answer,
+    Host,
     Memory,
     Pool,
     Question,
@@ -95,6 +96,10 @@ class FreeSharePlan(Plan):
     def memory_terms(self, share: Share) -> list[Term]:
         """The terms between weights and requests."""
 
+    def host(self, share: Share) -> Host:
+        """What one rank keeps in RAM; nothing unless the engine moves blocks there."""
+        return Host()
+
     def own_refusal(self) -> Notice | None:
         """A reason not to start that only this engine has."""
         return None
@@ -161,6 +166,7 @@ class FreeSharePlan(Plan):
             reason,
             int(self.settings["max_num_seqs"].value),
             int(self.settings["max_num_batched_tokens"].value),
+            host=self.host(tightest),
             ranks=ranks if len(ranks) > 1 else (),
             detail=tightest,
         )

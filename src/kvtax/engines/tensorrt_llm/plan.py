@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvtax.architectures.cache import CompressedLatent, Recurrent
+from kvtax.architectures.cache import CompressedLatent, MultiHeadLatent, Recurrent
 from kvtax.engines import running
-from kvtax.engines.answer import Answer, Memory, Pool, Question, pool_bytes_per_token
+from kvtax.engines.answer import Answer, Host, Memory, Pool, Question, pool_bytes_per_token
 from kvtax.engines.free_share import FreeSharePlan, Share
 from kvtax.engines.stages import Stage
 from kvtax.engines.step_peaks import FRAGMENTATION, rope_bytes, step_peaks
@@ -16,6 +16,8 @@ from kvtax.terms import Notice, Term
 from kvtax.units import GIB
 
 ROPE_ELEMENT_BYTES = 4
+BUILT = "tensorrt"
+BACKENDS = ("pytorch", BUILT, "_autodeploy")
 METHODS_IN_THE_MODEL = ("mtp", "nextn")
 """Drafting by layers of the model itself, which join the pool of the last stage."""
 
@@ -30,6 +32,8 @@ class Own(NamedTuple):
     split: pool.Split | None
     shared_bytes: tuple[int, ...]
     """Memory of each pool for keys and values [bytes]."""
+    measured: bool
+    """Whether the peak of a step was measured before the pool was sized."""
 
 
 class TensorRtLlmPlan(FreeSharePlan):
@@ -61,6 +65,9 @@ class TensorRtLlmPlan(FreeSharePlan):
     def settle(self) -> None:
         """Note the settings."""
         deployment, version = self.question.deployment, self.version
+        if deployment.backend not in (None, *BACKENDS):
+            message = f"backend {deployment.backend!r:.64} is not known"
+            raise InputError(message, code="unknown-name", hint=", ".join(BACKENDS), where="backend")
         asked = deployment.gpu_memory_utilization
         self.set_from("gpu_memory_utilization", asked, rules.rule("free_gpu_memory_fraction", version))
         self.set_from("max_num_seqs", deployment.max_num_seqs, rules.rule("max_batch_size", version))
@@ -68,7 +75,8 @@ class TensorRtLlmPlan(FreeSharePlan):
         self.set_from("max_num_batched_tokens", deployment.max_num_batched_tokens, tokens)
         self.set_from("block_size", deployment.block_size, rules.rule("tokens_per_block", version))
         self.set_from("enable_prefix_caching", deployment.enable_prefix_caching, True)
-        self.set_from("enforce_eager", deployment.enforce_eager or None, not rules.rule("cuda_graphs", version))
+        graphs = rules.rule("cuda_graphs", version) and not self.built
+        self.set_from("enforce_eager", deployment.enforce_eager or None, not graphs)
         self.set_from("max_beam_width", deployment.max_beam_width, 1)
         size = int(self.settings["block_size"].value)
         if size & (size - 1):
@@ -87,6 +95,11 @@ class TensorRtLlmPlan(FreeSharePlan):
         deployment = self.question.deployment
         own = deployment.tensor_parallel_size if deployment.enable_dp_attention else 1
         return own * deployment.data_parallel_size
+
+    @property
+    def built(self) -> bool:
+        """Whether engines are built ahead of time instead of run by PyTorch."""
+        return self.question.deployment.backend == BUILT
 
     def _windows(self) -> tuple[int, ...]:
         asked = self.question.deployment.max_attention_window
@@ -109,8 +122,11 @@ class TensorRtLlmPlan(FreeSharePlan):
         return 0
 
     def own_refusal(self) -> Notice | None:
-        """Beams with a pool manager that has none."""
-        deployment = self.question.deployment
+        """Beams with a pool manager that has none; 4-bit keys and values on a card without 4-bit floats."""
+        deployment, gpu = self.question.deployment, self.question.gpu
+        if self.kv_cache_dtype.startswith("nvfp4") and gpu.supports_fp4 is False:
+            message = f"{gpu.name} has no 4-bit floats, which kv_cache_dtype {self.kv_cache_dtype} needs"
+            return Notice("kv-dtype-not-on-card", message, "use --kv-cache-dtype fp8")
         recurrent = any(isinstance(cache, Recurrent) for cache in self.question.architecture.caches)
         if recurrent and (deployment.max_beam_width or 1) > 1:
             message = "hybrids with recurrent state do not run with max_beam_width above 1"
@@ -118,7 +134,21 @@ class TensorRtLlmPlan(FreeSharePlan):
         return None
 
     def _say_estimates(self) -> None:
-        caches = self.question.architecture.caches
+        deployment, caches = self.question.deployment, self.question.architecture.caches
+        if self.kv_cache_dtype.startswith("fp8") and any(isinstance(cache, MultiHeadLatent) for cache in caches):
+            message = (
+                "what the engine keeps back for latents in 8 bit that are read again (context workspace) is not counted"
+            )
+            self.notices.append(
+                Notice("latent-workspace-left-out", message, "say --max-num-batched-tokens, and lower the fraction")
+            )
+        if deployment.enable_chunked_prefill is False and deployment.max_model_len is not None:
+            tokens = int(self.settings["max_num_batched_tokens"].value)
+            if deployment.max_model_len > tokens:
+                message = f"without chunked prefill prompts above max_num_tokens {tokens} are refused"
+                self.notices.append(
+                    Notice("prompts-limited", message, "use --enable-chunked-prefill, or raise max_num_tokens")
+                )
         if any(isinstance(cache, CompressedLatent) for cache in caches):
             message = "the rows of compressed latent attention are taken as 584 B and 132 B; the engine's own layout differs by release"
             self.notices.append(Notice("kv-layout-estimated", message))
@@ -139,7 +169,7 @@ class TensorRtLlmPlan(FreeSharePlan):
         peaks = step_peaks(architecture, self.cache_ranks, tokens, largest, self.element_bytes)
         weights = deployment.weights_bytes if deployment.weights_bytes is not None else stage.weights_bytes
         rope = 0
-        if deployment.weights_bytes is None and rules.rule("rope_table", self.version):
+        if deployment.weights_bytes is None and rules.rule("rope_table", self.version) and not self.built:
             rope = rope_bytes(architecture, ROPE_ELEMENT_BYTES)
         graphs = 0
         if not self.settings["enforce_eager"].value:
@@ -147,7 +177,8 @@ class TensorRtLlmPlan(FreeSharePlan):
         ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size
         outside = running.outside_bytes(self.question.gpu, ranks, total, deployment.free_memory)
         activation = int(max(peaks.values()) * FRAGMENTATION // 1)
-        free = total - weights - rope - activation - graphs - outside
+        measured = architecture.kind == "decoder"
+        free = total - weights - rope - outside - (activation + graphs if measured else 0)
         share = memory.share_of_free(free, float(self.settings["gpu_memory_utilization"].value))
         last = stage is self.stages[-1]
         groups = self._groups(stage, max_model_len, last)
@@ -157,7 +188,7 @@ class TensorRtLlmPlan(FreeSharePlan):
         kv = share if cap is None else min(share, cap)
         taken = Memory(total, total - free + share, weights, rope, 0, outside, activation, graphs, kv)
         found, shared = self._split(groups, kv - fixed, max_model_len)
-        own = Own(fixed, slots, cap, origin, found, shared)
+        own = Own(fixed, slots, cap, origin, found, shared, measured)
         return Share(stage, taken, self._count(found, fixed, max_model_len, seqs), peaks, max_model_len, own)
 
     def _groups(self, stage: Stage, max_model_len: int, last: bool) -> tuple[pool.Group, ...]:
@@ -212,6 +243,18 @@ class TensorRtLlmPlan(FreeSharePlan):
             most,
             split.request_bytes,
             pool_bytes_per_token(1, split.allocated_bytes, capacity),
+        )
+
+    def host(self, share: Share) -> Host:
+        """Evicted blocks that are kept in RAM: whole blocks out of host_cache_size, shared like the pools."""
+        size, split = self.question.deployment.host_cache_size, share.own.split
+        if not size or split is None:
+            return Host()
+        kept, blocks = int(self.settings["block_size"].value), sum(share.own.shared_bytes)
+        parts = [size * part // blocks if blocks else size // len(split.groups) for part in share.own.shared_bytes]
+        whole = [part // (group.token_bytes * kept) for part, group in zip(parts, split.groups, strict=True)]
+        return Host(
+            kv_bytes=sum(count * group.token_bytes * kept for count, group in zip(whole, split.groups, strict=True))
         )
 
     def too_small(self, share: Share) -> Notice:

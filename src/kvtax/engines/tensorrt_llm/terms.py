@@ -74,16 +74,18 @@ def _pool_term(plan: TensorRtLlmPlan, share: Share) -> Term:
         "total_bytes": Input(memory.total_bytes, "B", plan.question.total_origin),
         "weights_bytes": Input(memory.weights_bytes, "B", "formula"),
         "rope_bytes": Input(memory.load_extra_bytes, "B", "formula"),
-        "activation_bytes": Input(memory.activation_bytes, "B", "formula"),
-        "cuda_graph_bytes": Input(memory.cuda_graph_bytes, "B", "estimate"),
         "outside_bytes": Input(memory.outside_bytes, "B", "estimate"),
-        "free_gpu_memory_fraction": Input(float(fraction.value), "-", fraction.origin),
     }
-    formula = (
-        "(total_bytes - weights_bytes - rope_bytes - activation_bytes - cuda_graph_bytes - outside_bytes)"
-        " * free_gpu_memory_fraction // 1"
-    )
-    source = f"{_UTIL}: (total - peak + temporary pool) * fraction; the temporary pool is in the measured peak and not in this one"
+    taken = "weights_bytes - rope_bytes - outside_bytes"
+    if own.measured:
+        inputs["activation_bytes"] = Input(memory.activation_bytes, "B", "formula")
+        inputs["cuda_graph_bytes"] = Input(memory.cuda_graph_bytes, "B", "estimate")
+        taken += " - activation_bytes - cuda_graph_bytes"
+        source = f"{_UTIL}: (total - peak + temporary pool) * fraction; the temporary pool is in the measured peak and not in this one"
+    else:
+        source = f"{_UTIL}: encoder-decoders are not profiled, so the share is of what is free after loading"
+    inputs["free_gpu_memory_fraction"] = Input(float(fraction.value), "-", fraction.origin)
+    formula = f"(total_bytes - {taken}) * free_gpu_memory_fraction // 1"
     return Term("kv_pool", memory.kv_pool_bytes, formula, inputs, source)
 
 

@@ -124,6 +124,11 @@ class TransformersPlan(Plan):
                 "padded-to-longest", message, "lower --context, or take the prompt in parts: --max-num-batched-tokens"
             )
         )
+        if any(
+            tensor.component in ("vision", "audio") and tensor.loaded for tensor in self.question.architecture.tensors
+        ):
+            message = "the peak of the vision or audio encoder is not counted: its weights are, its activations are not"
+            self.notices.append(Notice("encoder-peak-left-out", message))
         message = "what a step needs is worked out from the shapes of its tensors: the allocator may hold more"
         self.notices.append(Notice("step-estimated", message, "leave a tenth of the card free"))
 
