@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Card, Question
 from kvtax.engines.registry import make_plan
-from kvtax.engines.vllm.interval import margin
 from kvtax.errors import InputError, UnknownNameError
 from kvtax.hardware.gpu import Gpu
 from kvtax.sources.gpus import find_gpu
@@ -69,13 +68,13 @@ class Prepared:
                     "give the figure that the driver reports: --vram",
                 )
             )
-        thin = margin(self.architecture, self.gpu)
-        if self.engine_known and thin.starts < FEW_STARTS:
+        thin = self.plan.margin()
+        if self.engine_known and thin.low < thin.high and thin.starts < FEW_STARTS:
             self.notices.append(
                 Notice(
                     "interval-thin",
-                    f"the interval for {self.gpu.name} rests on {thin.starts} real starts: {thin.why}",
-                    "give --free-memory as the engine sees it",
+                    f"the interval rests on {thin.starts} real starts of this kind ({thin.kind})",
+                    "give --weights-bytes and --free-memory as the engine prints them",
                 )
             )
         if not self.engine_known:
