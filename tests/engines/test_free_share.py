@@ -14,10 +14,8 @@ from kvtax.budgets import Budget
 from kvtax.engines.lmdeploy import rules as lmdeploy_rules
 from kvtax.engines.registry import PLANS, plan_class
 from kvtax.engines.tensorrt_llm import pool
-from kvtax.engines.tensorrt_llm import rules as tensorrt_rules
 from kvtax.engines.tgi import rules as tgi_rules
 from kvtax.engines.transformers_generate import cache as kept
-from kvtax.engines.transformers_generate import rules as transformers_rules
 from strategies import full, latent, sliding
 
 ENGINES = ("tensorrt-llm", "tgi", "lmdeploy", "transformers")
@@ -115,7 +113,7 @@ def test_every_engine_is_registered_with_its_own_fields(engine: str) -> None:
         budget(engine, **{foreign[engine]: 4})
 
 
-@pytest.mark.parametrize("rules", [tensorrt_rules.RULES, transformers_rules.RULES])
+@pytest.mark.parametrize("rules", [plan_class(engine).RULES for engine in ENGINES])
 def test_rules_have_a_source_and_come_in_order(rules: Any) -> None:
     last: dict[str, tuple[int, ...]] = {}
     for rule in rules:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from kvtax.architectures.cache import Recurrent
 from kvtax.engines import running
 from kvtax.engines.answer import Answer, Memory, Pool, Setting, pool_bytes_per_token
 from kvtax.engines.block_table import blocks_of, common_window, table_blocks, table_token_bytes
 from kvtax.engines.free_share import FreeSharePlan, Share
+from kvtax.engines.intervals import EXACT, Margin
 from kvtax.engines.lmdeploy import rules
 from kvtax.engines.load_terms import given_term
 from kvtax.engines.stages import Stage
@@ -39,6 +40,14 @@ class LmDeployPlan(FreeSharePlan):
     NAME = "lmdeploy"
     NEWEST = rules.NEWEST
     OLDEST = rules.OLDEST
+    RULES = rules.RULES
+    CHECKED = "7 pools worked out by hand from its sources; no printed start"
+    LABELS: ClassVar[dict[str, str]] = {
+        "kv_pool": "KV blocks",
+        "activation": "a step",
+        "cuda_graphs": "CUDA graphs",
+        "runtime": "runtime",
+    }
     UNKNOWN_CACHES = frozenset(("compressed_latent", "cross_attention"))
     FIELDS = frozenset((
         "tensor_parallel_size", "data_parallel_size", "expert_parallel", "block_size", "max_num_seqs", "max_num_batched_tokens",
@@ -192,6 +201,10 @@ class LmDeployPlan(FreeSharePlan):
                 "requests",
             ),
         ]
+
+    def margin(self) -> Margin:
+        """None where the number of blocks is given; no printed start is known otherwise."""
+        return EXACT if self.question.deployment.num_gpu_blocks_override is not None else super().margin()
 
     def kind(self) -> str:
         """The kind of case, by which residuals of real starts are gathered."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import MultiHeadLatent
+from kvtax.engines.base import Rule
 from kvtax.errors import InputError
 from kvtax.hardware.gpu import Gpu
 
@@ -18,6 +19,11 @@ TURBOMIND_TYPES = frozenset((
     "chatglm", "glm4", "deepseek_v2", "deepseek_v3", "gpt_oss", "phi3", "yi", "internvl_chat", "llava", "minicpmv",
 ))  # fmt: skip
 """Model types that TurboMind has; others run on the PyTorch engine (lmdeploy/turbomind/supported_models.py, from memory, with gaps)."""
+RULES = (
+    Rule("cache_max_entry_count", (0, 0), CACHE_MAX_ENTRY_COUNT, "InternLM/lmdeploy lmdeploy/messages.py, 0.18: of what is free after weights"),
+    Rule("max_prefill_token_num", (0, 0), MAX_PREFILL_TOKENS, "InternLM/lmdeploy lmdeploy/messages.py, 0.18"),
+    Rule("block_size", (0, 0), 64, "InternLM/lmdeploy lmdeploy/messages.py, 0.18: cache_block_seq_len and block_size"),
+)  # fmt: skip
 _FORMATS = {4: "int4_per_token_head", 8: "int8_per_token_head", 16: "fp8_e4m3", 17: "fp8_e5m2"}
 _BATCHES = (("a100", 384), ("a800", 384), ("h100", 1024), ("h200", 1024), ("h800", 1024), ("l20y", 1024))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from kvtax.architectures.cache import CompressedLatent, MultiHeadLatent, Recurrent
 from kvtax.engines import running
@@ -46,6 +46,14 @@ class TensorRtLlmPlan(FreeSharePlan):
     NAME = "tensorrt-llm"
     NEWEST = rules.NEWEST
     OLDEST = rules.OLDEST
+    RULES = rules.RULES
+    CHECKED = "14 pools worked out by hand from its sources; rates of 5 printed pools"
+    LABELS: ClassVar[dict[str, str]] = {
+        "kv_pool": "KV pools",
+        "activation": "peak of a step",
+        "cuda_graphs": "CUDA graphs",
+        "runtime": "runtime",
+    }
     SPARSE_ROWS = True
     FIELDS = frozenset((
         "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel", "enable_dp_attention", "block_size",
@@ -230,10 +238,7 @@ class TensorRtLlmPlan(FreeSharePlan):
         index = split.tightest
         most = float(min(split.concurrency, seqs)) if fixed else float(split.concurrency)
         blocks, needed = split.blocks[index], split.needed[index]
-        if len(split.groups) == 1:
-            capacity = blocks * size
-        else:
-            capacity = blocks * max_model_len // needed
+        capacity = blocks * size if len(split.groups) == 1 else blocks * max_model_len // needed
         return Pool(
             size,
             split.block_bytes(index),

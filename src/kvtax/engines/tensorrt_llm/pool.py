@@ -12,7 +12,6 @@ from kvtax.architectures.cache import (
     FullAttention,
     LayerCache,
     MultiHeadLatent,
-    Recurrent,
     SlidingWindow,
 )
 from kvtax.units import ceil_div

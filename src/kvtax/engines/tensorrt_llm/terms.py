@@ -107,7 +107,7 @@ def figure_terms(share: Share) -> list[Term]:
         "blocks": Input(pool.blocks, "blocks", "formula"),
         "blocks_per_request": Input(pool.blocks_per_request, "blocks", f"{share.max_model_len} tokens, to completion"),
     }
-    found = [
+    return [
         Term("blocks", pool.blocks, formula, inputs, source, "blocks"),
         Term(
             "max_concurrency",
@@ -118,4 +118,3 @@ def figure_terms(share: Share) -> list[Term]:
             "requests",
         ),
     ]
-    return found

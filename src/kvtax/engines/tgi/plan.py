@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from kvtax.engines import running
 from kvtax.engines.answer import Answer, Memory, Pool, pool_bytes_per_token
@@ -36,6 +36,14 @@ class TgiPlan(FreeSharePlan):
     NAME = "tgi"
     NEWEST = rules.NEWEST
     OLDEST = rules.OLDEST
+    RULES = rules.RULES
+    CHECKED = "9 pools worked out by hand from its sources; no printed start"
+    LABELS: ClassVar[dict[str, str]] = {
+        "kv_pool": "KV blocks",
+        "activation": "warm-up step",
+        "cuda_graphs": "CUDA graphs",
+        "runtime": "runtime",
+    }
     UNKNOWN_CACHES = frozenset(("recurrent", "compressed_latent", "cross_attention"))
     FIELDS = frozenset((
         "tensor_parallel_size", "block_size", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "enable_prefix_caching",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
+from kvtax.engines.base import Rule
 from kvtax.hardware.gpu import Gpu
 
 NEWEST = (3, 3)
@@ -16,7 +17,13 @@ PREFILL_TOKENS = {"qwen2_vl": 10_000, "gemma3": 8000}
 """Prompt tokens of a step where the launcher cannot work out what the card computes, by model type; 4096 for others."""
 FLASHINFER_HEADS = (64, 128, 256)
 LEAST_OPTIMUM = 100
-_RADIX_BLOCKS = {"flashinfer": 1, "flashdecoding": 256, "paged": 16}
+_BLOCKS = {"flashinfer": 1, "flashdecoding": 256, "paged": 16}
+RULES = (
+    Rule("cuda_memory_fraction", (0, 0), 1.0, "huggingface/text-generation-inference launcher/src/main.rs, v3.3.7"),
+    Rule("wiggle_room", (0, 0), WIGGLE_ROOM,
+         "huggingface/text-generation-inference server/text_generation_server/models/globals.py, v3.3.7; 0.95 before, the release is not known"),
+    Rule("max_concurrent_requests", (0, 0), MAX_CONCURRENT_REQUESTS, "huggingface/text-generation-inference launcher/src/main.rs, v3.3.7"),
+)  # fmt: skip
 
 
 def attention(architecture: Architecture, gpu: Gpu) -> str:
@@ -53,7 +60,7 @@ def default_block_size(kernels: str) -> int:
     >>> default_block_size("flashinfer")
     1
     """
-    return _RADIX_BLOCKS[kernels]
+    return _BLOCKS[kernels]
 
 
 def flops_per_token(architecture: Architecture) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from kvtax.architectures.cache import LayerCache, MultiHeadLatent, Recurrent
 from kvtax.architectures.tensors import numel
@@ -57,6 +57,14 @@ class TransformersPlan(Plan):
     NAME = "transformers"
     NEWEST = rules.NEWEST
     OLDEST = rules.OLDEST
+    RULES = rules.RULES
+    CHECKED = "caches that transformers 5.24 made of 341 configs, equal to the byte"
+    LABELS: ClassVar[dict[str, str]] = {
+        "kv_pool": "cache",
+        "activation": "a step",
+        "cuda_graphs": "CUDA graphs",
+        "runtime": "runtime",
+    }
     ALLOCATES = True
     FIELDS = frozenset((
         "tensor_parallel_size", "pipeline_parallel_size", "max_num_batched_tokens", "cache_implementation", "attn_implementation",
