@@ -122,6 +122,22 @@ def test_rules_have_a_source_and_come_in_order(rules: Any) -> None:
         last[rule.name] = rule.since
 
 
+@pytest.mark.parametrize("engine", POOLED)
+def test_cards_of_other_makers_are_not_guessed(engine: str) -> None:
+    found = budget(engine, gpu="mi300x")
+    assert "no-engine-rule" in {notice.code for notice in found.notices}
+    assert found.unallocated_bytes == 0
+    assert budget("transformers", gpu="mi300x").verdict == "fits"
+
+
+@pytest.mark.parametrize("engine", POOLED)
+def test_an_engine_without_printed_starts_has_a_wide_interval(engine: str) -> None:
+    found = budget(engine)
+    low, high = found.interval["kv_pool_bytes"]
+    assert high - low >= 0.14 * found.memory.total_bytes
+    assert low < found.kv_pool_bytes < high
+
+
 # ---- TensorRT-LLM ----
 
 

@@ -197,7 +197,7 @@ class TensorRtLlmPlan(FreeSharePlan):
         taken = Memory(total, total - free + share, weights, rope, 0, outside, activation, graphs, kv)
         found, shared = self._split(groups, kv - fixed, max_model_len)
         own = Own(fixed, slots, cap, origin, found, shared, measured)
-        return Share(stage, taken, self._count(found, fixed, max_model_len, seqs), peaks, max_model_len, own)
+        return Share(stage, taken, self._count(found, kv, fixed, max_model_len, seqs), peaks, max_model_len, own)
 
     def _groups(self, stage: Stage, max_model_len: int, last: bool) -> tuple[pool.Group, ...]:
         how = str(rules.rule("window_pools", self.version))
@@ -231,10 +231,11 @@ class TensorRtLlmPlan(FreeSharePlan):
         found = pool.split(groups, memory_bytes, size, max_model_len, how, beams)
         return found, pool.shares(groups, memory_bytes, size, max_model_len, how, beams)
 
-    def _count(self, split: pool.Split | None, fixed: int, max_model_len: int, seqs: int) -> Pool:
+    def _count(self, split: pool.Split | None, kv: int, fixed: int, max_model_len: int, seqs: int) -> Pool:
         size = int(self.settings["block_size"].value)
         if split is None:
-            return Pool(size, 0, 0, 0, 0, float(seqs), fixed // max(seqs, 1), 0)
+            most = float(seqs) if kv >= fixed else 0.0
+            return Pool(size, 0, 0, 0, 0, most, fixed // max(seqs, 1), 0)
         index = split.tightest
         most = float(min(split.concurrency, seqs)) if fixed else float(split.concurrency)
         blocks, needed = split.blocks[index], split.needed[index]
