@@ -156,6 +156,19 @@ def test_the_smaller_of_cap_and_share_counts() -> None:
     assert capped.capacity_tokens == 100_000
 
 
+def test_older_versions_round_blocks_up() -> None:
+    """86,711 tokens of gpt-oss-120b were 2,710 blocks of 32 in a log of 2025-12."""
+    found = budget("tensorrt-llm", "gpt-oss-120b", gpu="gb10", engine_version="1.1", max_tokens=86_711)
+    assert found.pool.bytes_per_token == 73_728
+    assert (found.pool.blocks, found.capacity_tokens) == (2710, 86_720)
+    term = next(term for term in found.figures if term.name == "blocks")
+    values = {name: entry.value for name, entry in term.inputs.items()}
+    assert eval(term.formula, {"__builtins__": {}}, values) == 2710  # noqa: S307
+    assert (
+        budget("tensorrt-llm", "gpt-oss-120b", gpu="gb10", engine_version="1.2", max_tokens=86_711).pool.blocks == 2709
+    )
+
+
 def test_attention_dp_keeps_whole_heads_and_shares_the_experts() -> None:
     fields: dict[str, Any] = {"gpu": "h200-sxm", "tensor_parallel_size": 8}
     split = budget("tensorrt-llm", "qwen3-30b-a3b", **fields)

@@ -34,6 +34,8 @@ class Own(NamedTuple):
     """Memory of each pool for keys and values [bytes]."""
     measured: bool
     """Whether the peak of a step was measured before the pool was sized."""
+    rounded_up: bool
+    """Whether the last block of the pool is not filled by its tokens."""
 
 
 class TensorRtLlmPlan(FreeSharePlan):
@@ -196,7 +198,8 @@ class TensorRtLlmPlan(FreeSharePlan):
         kv = share if cap is None else min(share, cap)
         taken = Memory(total, total - free + share, weights, rope, 0, outside, activation, graphs, kv)
         found, shared = self._split(groups, kv - fixed, max_model_len)
-        own = Own(fixed, slots, cap, origin, found, shared, measured)
+        up = len(groups) == 1 and bool(rules.rule("blocks_round_up", self.version))
+        own = Own(fixed, slots, cap, origin, found, shared, measured, up)
         return Share(stage, taken, self._count(found, kv, fixed, max_model_len, seqs), peaks, max_model_len, own)
 
     def _groups(self, stage: Stage, max_model_len: int, last: bool) -> tuple[pool.Group, ...]:
@@ -228,7 +231,8 @@ class TensorRtLlmPlan(FreeSharePlan):
             return None, ()
         beams, size = int(self.settings["max_beam_width"].value), int(self.settings["block_size"].value)
         how = "equal" if self.windows else "typical"
-        found = pool.split(groups, memory_bytes, size, max_model_len, how, beams)
+        up = bool(rules.rule("blocks_round_up", self.version))
+        found = pool.split(groups, memory_bytes, size, max_model_len, how, beams, up)
         return found, pool.shares(groups, memory_bytes, size, max_model_len, how, beams)
 
     def _count(self, split: pool.Split | None, kv: int, fixed: int, max_model_len: int, seqs: int) -> Pool:

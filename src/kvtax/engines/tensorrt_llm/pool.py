@@ -211,7 +211,13 @@ def shares(
 
 
 def split(
-    pools: tuple[Group, ...], memory_bytes: int, tokens_per_block: int, max_seq_len: int, how: str, beams: int
+    pools: tuple[Group, ...],
+    memory_bytes: int,
+    tokens_per_block: int,
+    max_seq_len: int,
+    how: str,
+    beams: int,
+    round_up: bool = False,
 ) -> Split:
     """Blocks of each pool: its share of the memory // token_bytes // tokens_per_block.
 
@@ -222,6 +228,7 @@ def split(
         max_seq_len: longest request [tokens].
         how: see shares.
         beams: max_beam_width, each with blocks of its own [sequences].
+        round_up: the tokens of a single pool take a last block that they do not fill.
 
     Returns:
         The pools with their blocks.
@@ -230,5 +237,7 @@ def split(
     """
     parts = shares(pools, memory_bytes, tokens_per_block, max_seq_len, how, beams)
     blocks = tuple(part // group.token_bytes // tokens_per_block for part, group in zip(parts, pools, strict=True))
+    if round_up and len(pools) == 1:
+        blocks = (ceil_div(parts[0] // pools[0].token_bytes, tokens_per_block),)
     needed = tuple(group.blocks(max_seq_len, tokens_per_block) * beams for group in pools)
     return Split(pools, tokens_per_block, blocks, needed)

@@ -103,6 +103,8 @@ def figure_terms(share: Share) -> list[Term]:
         "tokens_per_block": Input(pool.block_size, "tokens", "setting"),
     }
     formula = "memory_bytes // token_bytes // tokens_per_block"
+    if share.own.rounded_up:
+        formula = "-(-(memory_bytes // token_bytes) // tokens_per_block)"
     requests = {
         "blocks": Input(pool.blocks, "blocks", "formula"),
         "blocks_per_request": Input(pool.blocks_per_request, "blocks", f"{share.max_model_len} tokens, to completion"),

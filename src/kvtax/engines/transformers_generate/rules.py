@@ -12,9 +12,10 @@ RULES = (
     Rule("float32_runs_in", (0, 0), "float32", "transformers modeling_utils.py 4.x: without torch_dtype weights are cast to float32"),
     Rule("float32_runs_in", (5, 0), "checkpoint", "transformers 5.0: dtype is `auto`, as the config says"),
     Rule("latent", (0, 0), "expanded",
-         "transformers modeling_deepseek_v3.py 4.50: keys and values of every head are kept. The last release that does so is not known"),
+         "transformers modeling_deepseek_v3.py 4.50: keys and values of every head are kept, until huggingface/transformers#47761 (2026)"),
     Rule("latent", (5, 24), "compressed",
-         "transformers 5.24.0 on the meta device: DynamicLayer of 512 + 64 elements; heads are expanded on every call"),
+         "transformers 5.24.0 on the meta device: DynamicLayer of 512 + 64 elements, heads expanded on every call; huggingface/transformers#47761 "
+         "and, for sparse attention, #48761 (2026-09). The releases that began are not known exactly"),
     Rule("last_logits", (0, 0), False, "transformers before 4.45: a prefill computes logits of every position"),
     Rule("last_logits", (4, 45), True, "transformers generation/utils.py 4.45: num_logits_to_keep, only the last position"),
 )  # fmt: skip
