@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import LayerCache
 from kvtax.deployment import Deployment
-from kvtax.formulas.weights import element_bytes, rank_weight_elements
+from kvtax.formulas.weights import element_bytes, rank_tensors, sum_elements
 
 
 class Stage(NamedTuple):
@@ -65,27 +65,21 @@ def cut(
     Returns:
         One stage a pipeline rank, the caches as one of `tp` ranks holds them.
 
-    Source: formulas.weights.rank_weight_elements.
+    Source: formulas.weights.rank_tensors.
     """
     pp = deployment.pipeline_parallel_size
+    whole = deployment.expert_parallel
     if pp == 1 or pp > architecture.num_hidden_layers:
-        elements = rank_weight_elements(
-            architecture, tp, dp=dp, expert_parallel=deployment.expert_parallel, dtype=dtype
-        )
+        elements = sum_elements(rank_tensors(architecture, tp, dp=dp, expert_parallel=whole, dtype=dtype))
         caches = tuple(cache.per_rank(tp) for cache in architecture.caches)
         return [Stage(elements, _size(elements), architecture.num_hidden_layers, caches)]
     found = []
     for index, layers in enumerate(first_stages_longer(architecture.num_hidden_layers, pp)):
-        elements = rank_weight_elements(
-            architecture,
-            tp,
-            dp=dp,
-            expert_parallel=deployment.expert_parallel,
-            stage=layers,
-            first=index == 0,
-            last=index == pp - 1,
-            dtype=dtype,
+        first, last = index == 0, index == pp - 1
+        tensors = rank_tensors(
+            architecture, tp, dp=dp, expert_parallel=whole, stage=layers, first=first, last=last, dtype=dtype
         )
+        elements = sum_elements(tensors)
         caches = tuple(
             cache.per_rank(tp)
             for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
-from kvtax.formulas.activation import (
-    attention_peak_bytes,
-    logits_peak_bytes,
-    mlp_peak_bytes,
-    moe_workspace_bytes,
-    rope_cache_bytes,
-)
+from kvtax.formulas.activation import forward_peak_bytes, moe_workspace_bytes, rope_cache_bytes, sampler_peak_bytes
 from kvtax.units import ceil_div
 
+_COPIES = 2
+"""Hidden states alive at once where a layer's output takes the place of its input."""
 FRAGMENTATION = 1.04
 """The allocator's own share of a peak: 2 to 10 % over the tensors."""
 
@@ -35,10 +31,12 @@ def step_peaks(architecture: Architecture, tp: int, tokens: int, rows: int, elem
     query, key_value = (
         heads * architecture.head_dim for heads in (architecture.num_attention_heads, architecture.num_key_value_heads)
     )
+    shared, projected = 3 * architecture.intermediate_size // tp, 2 * (query + key_value) // tp
+    vocab, per_logit = architecture.vocab_size, element_bytes + 4  # in the model's dtype and in float32
     peaks = {
-        "mlp": mlp_peak_bytes(tokens, hidden, architecture.intermediate_size, tp, element_bytes),
-        "attention": attention_peak_bytes(tokens, hidden, query, key_value, tp, element_bytes),
-        "logits": logits_peak_bytes(tokens, min(rows, tokens), hidden, architecture.vocab_size, tp, element_bytes),
+        "mlp": forward_peak_bytes(tokens, hidden, shared, element_bytes, _COPIES),
+        "attention": forward_peak_bytes(tokens, hidden, projected, element_bytes, _COPIES),
+        "logits": sampler_peak_bytes(tokens, min(rows, tokens), hidden, vocab, per_logit, element_bytes),
     }
     if architecture.num_experts and architecture.moe_intermediate_size:
         width = ceil_div(architecture.moe_intermediate_size, tp)
