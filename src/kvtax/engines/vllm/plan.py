@@ -23,8 +23,9 @@ from kvtax.engines.answer import (
 )
 from kvtax.engines.base import Plan
 from kvtax.engines.loading import Load
-from kvtax.engines.vllm import blocks, checks, memory, rules
+from kvtax.engines.vllm import blocks, checks, division, encoder, memory, rules
 from kvtax.engines.vllm import terms as vllm_terms
+from kvtax.engines.vllm.division import Detail
 from kvtax.engines.vllm.kinds import kind
 from kvtax.engines.vllm.load import load as load_beside
 from kvtax.errors import InputError
@@ -45,14 +46,6 @@ class Stage(NamedTuple):
     load: Load
 
 
-class Detail(NamedTuple):
-    """What the terms of an answer are made from: the stage, and what loading keeps beside its parameters."""
-
-    stage: Stage
-    load: Load
-    max_model_len: int
-
-
 class VllmPlan(Plan):
     """vLLM: settings, memory and pool of its tightest rank."""
 
@@ -65,7 +58,7 @@ class VllmPlan(Plan):
         "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel", "decode_context_parallel_size",
         "block_size", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "enable_prefix_caching", "gpu_memory_utilization",
         "kv_cache_memory_bytes", "kv_cache_dtype", "async_scheduling", "disable_hybrid_kv_cache_manager", "mamba_ssm_cache_dtype",
-        "runner", "language_model_only", "limit_mm_per_prompt",
+        "limit_mm_per_prompt", "language_model_only", "skip_mm_profiling", "runner",
     ))  # fmt: skip
 
     def __init__(self, question: Question) -> None:
@@ -104,13 +97,20 @@ class VllmPlan(Plan):
             self.notices.append(notice)
         kv_dtype, origin = checks.resolve_kv_cache_dtype(deployment, architecture, dtype)
         self.settings["kv_cache_dtype"] = Setting(kv_dtype, origin)
+        runner, origin, notice = checks.resolve_runner(deployment, architecture)
+        self.settings["runner"] = Setting(runner, origin)
+        if notice is not None:
+            self.notices.append(notice)
         cached = deployment.enable_prefix_caching
         self.set_from("enable_prefix_caching", cached, architecture.kind == "decoder" and self.version >= (0, 9))
-        self.set_from("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total))
+        self.set_from("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total, self.version))
         self.set_from(
             "max_num_batched_tokens",
             deployment.max_num_batched_tokens,
-            rules.default_max_num_batched_tokens(gpu, total),
+            max(
+                rules.default_max_num_batched_tokens(gpu, total, self.version),
+                encoder.least_batched_tokens(architecture, deployment),
+            ),
         )
         self.set_from("async_scheduling", deployment.async_scheduling, self.version >= (0, 14))
         self.set_from("enforce_eager", deployment.enforce_eager or None, False)
@@ -269,6 +269,8 @@ class VllmPlan(Plan):
         seqs = int(self.settings["max_num_seqs"].value)
         tokens = int(self.settings["max_num_batched_tokens"].value)
         if self.question.deployment.max_num_batched_tokens is None:
+            if max_model_len <= rules.rule("whole_prompt_tokens", self.version):
+                tokens = max(tokens, max_model_len)
             tokens = min(tokens, seqs * max_model_len)
         return min(seqs, tokens) if self.question.deployment.max_num_seqs is None else seqs, tokens
 
@@ -296,19 +298,19 @@ class VllmPlan(Plan):
         free = self.free_bytes(taken)
         fixed = self.question.deployment.kv_cache_memory_bytes
         need = taken.weights_bytes + taken.load_extra_bytes + taken.workspace_bytes
-        if need > free or (fixed is None and self.known and taken.limit_bytes > free):
+        if need + taken.activation_bytes > free or (fixed is None and self.known and taken.limit_bytes > free):
             return OUT_OF_MEMORY, None
         if fixed is not None and need + taken.activation_bytes + taken.cuda_graph_bytes + fixed > free:
             return OUT_OF_MEMORY, None
         usable = pool.blocks - rules.rule("reserved_blocks", self.version)
-        enough = taken.kv_pool_bytes > 0 and usable >= pool.blocks_per_request
+        least = pool.blocks_per_request if rules.rule("one_request_checked", self.version) else 1
+        enough = taken.kv_pool_bytes > 0 and usable >= least
         if pool.bytes_per_block == 0:  # nothing to hold
             enough = taken.kv_pool_bytes >= 0
         return (FITS, None) if enough else (KV_TOO_SMALL, None)
 
     def _stage_answer(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Pool, Detail]:
-        taken, load = self._memory(stage, seqs, tokens)
-        detail = Detail(stage, load, max_model_len)
+        taken, detail = division.divide(self, stage, seqs, tokens, max_model_len)
         layout = stage.layout
         if layout is None:
             return taken, Pool(0, 0, 0, 0, 0, float(seqs), 0, 0), detail
@@ -336,38 +338,6 @@ class VllmPlan(Plan):
         groups = len(layout.groups) if kind == "groups" else 1
         smallest = min(group.block_size for group in layout.groups)
         return num_blocks // groups * smallest * layout.context_parallel
-
-    def _memory(self, stage: Stage, seqs: int, tokens: int) -> tuple[Memory, Load]:
-        question, architecture = self.question, self.question.architecture
-        deployment = question.deployment
-        tp = deployment.tensor_parallel_size
-        total = question.total_bytes
-        limit = memory.limit_bytes(total, float(self.settings["gpu_memory_utilization"].value))
-        weights = deployment.weights_bytes if deployment.weights_bytes is not None else stage.weights_bytes
-        load = Load()
-        if deployment.weights_bytes is None:  # a figure from a log has both in it
-            load = stage.load
-        peaks = memory.activation_parts(architecture, tp, tokens, min(seqs, tokens), self.element_bytes, self.version)
-        activation = int(max(peaks.values()) * memory.FRAGMENTATION)
-        workspace = memory.workspace_bytes(architecture, tp, tokens, self.element_bytes)
-        graphs = 0
-        if not self.settings["enforce_eager"].value:
-            sizes = memory.capture_sizes(seqs, question.gpu.compute_capability or "")
-            graphs = memory.graph_bytes(stage.layers, sizes)
-        ranks = tp * deployment.pipeline_parallel_size
-        outside = memory.outside_bytes(question.gpu, ranks)
-        if deployment.kv_cache_memory_bytes is None:
-            outside = memory.outside_of_a_start(question.gpu, ranks, total - limit)
-        if deployment.free_memory is not None:
-            outside = max(total - deployment.free_memory, 0)
-        pool = deployment.kv_cache_memory_bytes
-        if pool is None:
-            inside = graphs if rules.rule("cuda_graphs_inside", self.version) else 0
-            pool = limit - weights - load.total_bytes - workspace - activation - inside
-        return (
-            Memory(total, limit, weights, load.total_bytes, workspace, outside, activation, graphs, pool),
-            load,
-        )
 
     # ---- terms ----
 
