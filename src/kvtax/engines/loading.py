@@ -200,7 +200,7 @@ def latent_copies_bytes(tensors: Iterable[RankTensor], element_bytes: int, *, al
         Size [bytes].
 
     Source: vllm 0.33.0 model_executor/layers/attention/mla_attention.py process_weights_after_loading; sglang 0.5
-    srt/models/deepseek_v2.py post_load_weights.
+    srt/models/deepseek_v2.py post_load_weights (on some cards the copies of an fp8 model stay in 8 bit: not told apart here).
     """
     return element_bytes * sum(
         tensor.elements

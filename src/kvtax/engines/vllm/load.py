@@ -111,7 +111,7 @@ def absorbed_bytes(
 
     Before 0.7 none. From 0.8 on kv_b_proj in 16 bit, where it is quantised. 0.7 multiplied it into the query and output projections:
     heads / tp * (q_width * (kv_lora_rank + qk_rope_head_dim) + kv_lora_rank * hidden_size) elements a layer, with q_width the query's
-    latent, or hidden_size where it has none.
+    latent, or hidden_size where it has none; in 8 bit where the model is, since they are quantised again.
 
     Source: vllm 0.7.3 attention/backends/mla/common.py, 0.33.0 model_executor/layers/attention/mla_attention.py; DeepSeek-Coder-V2-Lite
     at eight ranks of 0.7 (0.21 GiB over the parameters).
@@ -133,8 +133,9 @@ def absorbed_bytes(
         )
         rope = architecture.rotary_dim
         heads = ceil_div(architecture.num_attention_heads, tp)
-        found += heads * (query * (rank + rope) + rank * architecture.hidden_size) * len(tensor.layers)
-    return found * element_bytes
+        elements = heads * (query * (rank + rope) + rank * architecture.hidden_size) * len(tensor.layers)
+        found += elements * (1 if stored.dtype.startswith("fp8") else element_bytes)
+    return found
 
 
 def padding_bytes(architecture: Architecture, gpu: Gpu, tp: int, version: tuple[int, ...]) -> int:

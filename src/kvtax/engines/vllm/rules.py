@@ -65,7 +65,7 @@ RULES = (
     Rule("longrope_original", (0, 0), False, "vllm config.py: the longest context is the default"),
     Rule("longrope_original", (0, 12), True, "vllm-project/vllm#27431 (2025-10): the original context of LongRoPE is the default"),
     Rule("balanced_stages", (0, 0), False, "vllm 0.6 distributed/utils.py get_pp_indices: what is left over goes to the last stage (DeepSeek-V3: 30 and 31)"),
-    Rule("balanced_stages", (0, 8), True, "vllm 0.8 distributed/utils.py get_pp_indices: what is left over goes to the stages before the last"),
+    Rule("balanced_stages", (0, 8), True, "vllm 0.8: what is left over goes to the stages before the last (release not checked)"),
     Rule("latent_absorbed", (0, 0), "none", "vllm 0.6: keys and values are computed from the latent, nothing is absorbed"),
     Rule("latent_absorbed", (0, 7), "into-projections", "vllm 0.7.3 attention/backends/mla: multiplied into the query and output projections"),
     Rule("latent_absorbed", (0, 8), "copies", "vllm 0.8 attention/backends/mla: kv_b_proj is split"),
