@@ -78,6 +78,23 @@ def test_the_workspace_of_experts_is_kept_from_0_14_on() -> None:
     assert parts("Qwen/Qwen3-30B-A3B", "0.14")["runtime.moe_workspace"] == 8192 * 8 * 2 * (2048 + 2048)
 
 
+@pytest.mark.parametrize(
+    ("version", "flags", "tokens", "width"),
+    [
+        ("0.14", {}, 8192, 768),
+        ("0.14", {"data_parallel_size": 4}, 16_384, 192),
+        ("0.19", {"data_parallel_size": 4}, 32_768, 192),
+        ("0.19", {"data_parallel_size": 4, "expert_parallel": True}, 32_768, 768),
+        ("0.19", {"tensor_parallel_size": 2}, 8192, 384),
+    ],
+)
+def test_experts_see_the_tokens_of_all_data_parallel_ranks(
+    version: str, flags: dict[str, object], tokens: int, width: int
+) -> None:
+    found = parts("Qwen/Qwen3-30B-A3B", version, **flags)["runtime.moe_workspace"]
+    assert found == tokens * 8 * 2 * (max(width, 2048) + max(2 * width, 2048))
+
+
 def test_buffers_of_the_sampler_by_version() -> None:
     assert "runtime.sampler_buffers" not in parts("Qwen/Qwen3-8B", "0.16")
     assert parts("Qwen/Qwen3-8B", "0.17")["runtime.sampler_buffers"] == 128 * 151_936 * 4

@@ -59,6 +59,8 @@ class Step(NamedTuple):
         encoder: the batch of the vision tower.
         state_bytes: recurrent state of one request on this rank [bytes].
         max_model_len: longest request [tokens].
+        dp: data_parallel_size [ranks].
+        expert_parallel: experts whole on ranks.
     """
 
     architecture: Architecture
@@ -72,6 +74,21 @@ class Step(NamedTuple):
     encoder: EncoderRun | None = None
     state_bytes: int = 0
     max_model_len: int = 0
+    dp: int = 1
+    expert_parallel: bool = False
+
+    @property
+    def expert_tokens(self) -> int:
+        """Tokens that the experts of one rank see: of all data-parallel ranks, which gather them, at most a chunk."""
+        chunk = rule("expert_chunk_tokens", self.version)
+        gathered = self.tokens * self.dp
+        return min(gathered, chunk) if chunk else gathered
+
+    @property
+    def expert_width(self) -> int:
+        """Width of an expert on one rank: split over tensor and data parallel ranks, whole with expert parallelism [elements]."""
+        whole = self.architecture.moe_intermediate_size
+        return whole if self.expert_parallel else ceil_div(whole, self.tp * self.dp)
 
     @property
     def rows(self) -> int:
@@ -133,9 +150,8 @@ def forward_part(step: Step) -> Part:
     if any(isinstance(cache, CompressedLatent) for cache, _ in architecture.cache_groups):
         widths[f"{COMPRESSED_QUERY_COPIES} * query / tp"] = COMPRESSED_QUERY_COPIES * query // tp
     if architecture.num_experts and not rule("moe_workspace_kept", step.version):
-        width = ceil_div(architecture.moe_intermediate_size, tp)
-        elements = expert_elements(architecture.num_experts_per_tok, architecture.hidden_size, width)
-        widths["experts: two buffers of a row per token and expert"] = elements
+        elements = expert_elements(architecture.num_experts_per_tok, architecture.hidden_size, step.expert_width)
+        widths["experts: two buffers of a row per token and expert"] = elements * step.expert_tokens // step.tokens
     name = max(widths, key=lambda key: widths[key])
     inputs = {**_step_inputs(step), "width": Input(widths[name], "elements", f"{_CONFIG}: {name}")}
     size = forward_peak_bytes(step.tokens, architecture.hidden_size, widths[name], step.element_bytes)
