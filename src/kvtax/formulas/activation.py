@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 
-def forward_peak_bytes(tokens: int, hidden_size: int, width: int, element_bytes: int) -> int:
+def forward_peak_bytes(tokens: int, hidden_size: int, width: int, element_bytes: int, copies: int = 3) -> int:
     """Peak of a step: residual, input and output of a layer, and its widest part.
 
-    tokens * element_bytes * (3 * hidden_size + width)
+    tokens * element_bytes * (copies * hidden_size + width)
 
     Args:
         tokens: max_num_batched_tokens [tokens].
         hidden_size: [elements].
         width: of a gated MLP 3 x intermediate_size, of attention 2 x (query + key) width, of experts their buffers, on one rank [elements].
         element_bytes: of the activation dtype [bytes].
+        copies: hidden states alive at once: residual, input and output; two where the output takes the input's place [copies].
 
     Returns:
         Size [bytes].
@@ -22,7 +23,7 @@ def forward_peak_bytes(tokens: int, hidden_size: int, width: int, element_bytes:
     >>> forward_peak_bytes(20_000, 4096, 3 * 14336, 2)
     2211840000
     """
-    return tokens * element_bytes * (3 * hidden_size + width)
+    return tokens * element_bytes * (copies * hidden_size + width)
 
 
 def sampler_peak_bytes(

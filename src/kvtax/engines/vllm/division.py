@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvtax.architectures.cache import Recurrent
 from kvtax.engines.answer import Memory
+from kvtax.engines.loading import Load
 from kvtax.engines.vllm import memory, profile_run
 from kvtax.engines.vllm.encoder import encoder_run
 from kvtax.engines.vllm.part import Part
@@ -17,11 +18,10 @@ if TYPE_CHECKING:
 
 
 class Detail(NamedTuple):
-    """What the terms of an answer are made from: the stage, what loading keeps beside its parameters [bytes], and the profile run."""
+    """What the terms of an answer are made from: the stage, what loading keeps beside its parameters, and the profile run."""
 
     stage: Stage
-    rope_bytes: int
-    padding_bytes: int
+    load: Load
     max_model_len: int
     activation: Part
     persistent: tuple[Part, ...]
@@ -31,7 +31,7 @@ class Detail(NamedTuple):
 def divide(plan: VllmPlan, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Detail]:
     """The memory of one stage for steps of `tokens` tokens and `seqs` requests.
 
-    pool = limit - weights - rope - padding - activation - persistent buffers (- graphs, where their estimate is inside the limit)
+    pool = limit - weights - what loading keeps - activation - persistent buffers (- graphs, where their estimate is inside the limit)
 
     Source: vllm v1/worker/gpu_worker.py determine_available_memory, 0.8.5 to 0.33.0.
     """
@@ -39,10 +39,7 @@ def divide(plan: VllmPlan, stage: Stage, seqs: int, tokens: int, max_model_len: 
     tp, total = deployment.tensor_parallel_size, question.total_bytes
     limit = memory.limit_bytes(total, float(plan.settings["gpu_memory_utilization"].value))
     weights = deployment.weights_bytes if deployment.weights_bytes is not None else stage.weights_bytes
-    rope = padding = 0
-    if deployment.weights_bytes is None:  # a figure from a log has both in it
-        rope = memory.rope_bytes(question.architecture, plan.element_bytes)
-        padding = memory.padding_bytes(question.architecture, question.gpu, tp, plan.version)
+    load = stage.load if deployment.weights_bytes is None else Load()  # a figure from a log has it in it
     ranks = tp * deployment.pipeline_parallel_size
     step = profile_step(plan, stage, seqs, tokens, max_model_len)
     activation = profile_run.activation(step)
@@ -56,10 +53,10 @@ def divide(plan: VllmPlan, stage: Stage, seqs: int, tokens: int, max_model_len: 
     workspace = sum(part.bytes for part in persistent)
     pool = deployment.kv_cache_memory_bytes
     if pool is None:
-        pool = limit - weights - rope - padding - workspace - activation.bytes - (graph_bytes if inside else 0)
+        pool = limit - weights - load.total_bytes - workspace - activation.bytes - (graph_bytes if inside else 0)
     outside = _outside(plan, ranks, total - limit)
-    taken = Memory(total, limit, weights, rope + padding, workspace, outside, activation.bytes, graph_bytes, pool)
-    return taken, Detail(stage, rope, padding, max_model_len, activation, persistent, graphs)
+    taken = Memory(total, limit, weights, load.total_bytes, workspace, outside, activation.bytes, graph_bytes, pool)
+    return taken, Detail(stage, load, max_model_len, activation, persistent, graphs)
 
 
 def profile_step(plan: VllmPlan, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> profile_run.Step:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from kvtax.architectures.architecture import Architecture
-from kvtax.dtypes import DTYPES
 from kvtax.engines.vllm.part import Part
-from kvtax.engines.vllm.rules import rule
-from kvtax.formulas.activation import rope_cache_bytes
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Input
 from kvtax.units import GIB, KIB, MIB, ceil_div
@@ -74,37 +70,6 @@ def limit_bytes(total_bytes: int, gpu_memory_utilization: float) -> int:
     Source: vllm 0.33.0 v1/worker/utils.py request_memory.
     """
     return ceil(total_bytes * gpu_memory_utilization)
-
-
-def rope_bytes(architecture: Architecture, element_bytes: int) -> int:
-    """The rope table of the whole context, which loading keeps beside the parameters."""
-    if not architecture.rotary_dim or not architecture.max_position_embeddings:
-        return 0
-    return rope_cache_bytes(architecture.max_position_embeddings, architecture.rotary_dim, element_bytes)
-
-
-def padding_bytes(architecture: Architecture, gpu: Gpu, tp: int, version: tuple[int, ...]) -> int:
-    """What repacking 4-bit experts (mxfp4) adds on cards without kernels of their own for them.
-
-    Marlin pads the intermediate width of a rank to a multiple of 128 and the hidden width to one of 256, biases too.
-
-    Source: vllm 0.33.0 model_executor/layers/quantization/mxfp4.py; equal to the byte for gpt-oss-120b on A100 (engine run).
-    """
-    major = (gpu.compute_capability or "").partition(".")[0]
-    if (
-        getattr(architecture.quantization, "method", None) != "mxfp4"
-        or not major.isdecimal()
-        or major in rule("mxfp4_kernels", version)
-    ):
-        return 0
-    width, hidden = ceil_div(architecture.moe_intermediate_size, tp), architecture.hidden_size
-    wide, high = ceil_div(width, 128) * 128, ceil_div(hidden, 256) * 256
-    added = DTYPES["mxfp4"].bytes(3 * (wide * high - width * hidden))
-    groups = [tensor for tensor in architecture.tensors if tensor.component == "routed_experts" and tensor.loaded]
-    if any(tensor.name.endswith("bias") for tensor in groups):
-        added += 2 * (2 * (wide - width) + high - hidden)
-    layers = max((len(tensor.layers) for tensor in groups), default=0)
-    return layers * architecture.num_experts * added
 
 
 def capture_sizes(max_num_seqs: int, compute_capability: str) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kvtax.architectures.cache import CrossAttention, LayerCache, Recurrent
 from kvtax.deployment import Deployment
 from kvtax.dtypes import find_dtype
+from kvtax.engines import loading
 from kvtax.engines.answer import (
     FITS,
     KV_TOO_SMALL,
@@ -21,12 +22,14 @@ from kvtax.engines.answer import (
     pool_bytes_per_token,
 )
 from kvtax.engines.base import Plan
+from kvtax.engines.loading import Load
 from kvtax.engines.vllm import blocks, checks, division, encoder, memory, rules
 from kvtax.engines.vllm import terms as vllm_terms
 from kvtax.engines.vllm.division import Detail
 from kvtax.engines.vllm.kinds import kind
+from kvtax.engines.vllm.load import load as load_beside
 from kvtax.errors import InputError
-from kvtax.formulas.weights import element_bytes, rank_weight_elements, stage_layers
+from kvtax.formulas.weights import RankTensor, element_bytes, rank_tensors, stage_layers, sum_elements
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice, Term
 from kvtax.units import format_bytes
@@ -40,6 +43,7 @@ class Stage(NamedTuple):
     layers: int
     layout: blocks.Layout | None
     caches: tuple[LayerCache, ...]
+    load: Load
 
 
 class VllmPlan(Plan):
@@ -75,6 +79,7 @@ class VllmPlan(Plan):
         self.element_bytes = find_dtype(str(self.settings["dtype"].value)).bits // 8
         self._layouts: dict[tuple[int, int], list[Stage]] = {}
         self._weights = self._stage_weights()
+        self._loads = [self._load_beside(tensors) for tensors in self._weights]
 
     # ---- settings ----
 
@@ -158,16 +163,19 @@ class VllmPlan(Plan):
 
     # ---- stages and layouts ----
 
-    def _stage_weights(self) -> list[dict[tuple[str, str], int]]:
+    def _stage_weights(self) -> list[list[RankTensor]]:
         deployment, architecture = self.question.deployment, self.question.architecture
         tp, pp = deployment.tensor_parallel_size, deployment.pipeline_parallel_size
         dp, whole = deployment.data_parallel_size, deployment.expert_parallel
         dtype = str(self.settings["dtype"].value)
+        without = loading.components_left_out(
+            deployment.runner, deployment.language_model_only, deployment.limit_mm_per_prompt
+        )
         if pp == 1 or pp > architecture.num_hidden_layers:
-            return [rank_weight_elements(architecture, tp, dp=dp, expert_parallel=whole, dtype=dtype)]
-        stages = stage_layers(architecture.num_hidden_layers, pp)
+            return [rank_tensors(architecture, tp, dp=dp, expert_parallel=whole, dtype=dtype, without=without)]
+        stages = self._stage_layers(pp)
         return [
-            rank_weight_elements(
+            rank_tensors(
                 architecture,
                 tp,
                 dp=dp,
@@ -176,9 +184,20 @@ class VllmPlan(Plan):
                 first=index == 0,
                 last=index == pp - 1,
                 dtype=dtype,
+                without=without,
             )
             for index, stage in enumerate(stages)
         ]
+
+    def _stage_layers(self, pp: int) -> list[range]:
+        return stage_layers(
+            self.question.architecture.num_hidden_layers, pp, balanced=rules.rule("balanced_stages", self.version)
+        )
+
+    def _load_beside(self, tensors: list[RankTensor]) -> Load:
+        question = self.question
+        tp = question.deployment.tensor_parallel_size
+        return load_beside(question.architecture, tensors, question.gpu, tp, self.element_bytes, self.version)
 
     def stages(self, max_num_batched_tokens: int) -> list[Stage]:
         """The pipeline stages with their pool layouts; what is in flight depends on the step's tokens."""
@@ -194,17 +213,18 @@ class VllmPlan(Plan):
 
     def _lay_out(self, in_flight: int, max_num_batched_tokens: int) -> list[Stage]:
         architecture, pp = self.question.architecture, len(self._weights)
-        ranges = stage_layers(architecture.num_hidden_layers, pp)
+        ranges = self._stage_layers(pp)
         found = []
-        for weights, layers in zip(self._weights, ranges, strict=True):
+        for tensors, load, layers in zip(self._weights, self._loads, ranges, strict=True):
             caches = [
                 cache
                 for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True)
                 if pp == 1 or layer in layers
             ]
             layout = self._layout(caches, in_flight, max_num_batched_tokens)
+            weights = sum_elements(tensors)
             size = sum(element_bytes(count, dtype) for (_, dtype), count in weights.items())
-            found.append(Stage(weights, size, len(layers), layout, tuple(caches)))
+            found.append(Stage(weights, size, len(layers), layout, tuple(caches), load))
         return found
 
     def _layout(self, caches: list[LayerCache], in_flight: int, max_num_batched_tokens: int) -> blocks.Layout | None:

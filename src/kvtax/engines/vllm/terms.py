@@ -15,16 +15,24 @@ from kvtax.architectures.cache import (
 )
 from kvtax.dtypes import find_dtype, head_bytes, latent_bytes
 from kvtax.engines.vllm.blocks import state_bytes
+from kvtax.engines.vllm.load import MULTIMODAL_ROPE_ROWS
 from kvtax.engines.vllm.rules import rule
 from kvtax.terms import Input, Term
 
 if TYPE_CHECKING:
     from kvtax.engines.answer import Answer, Memory, Pool
+    from kvtax.engines.loading import Load
     from kvtax.engines.vllm.division import Detail
     from kvtax.engines.vllm.plan import Stage, VllmPlan
 
 _CONFIG = "config.json"
 _FORMULA = "formula"
+_LOAD_SOURCES = {
+    "padding": "vllm model_executor/layers/quantization/mxfp4.py: widths padded for kernels",
+    "rounding": "pytorch c10/cuda/CUDACachingAllocator.cpp: blocks over the tensors in them (engines.allocator)",
+    "absorbed": "vllm model_executor/layers/attention/mla_attention.py: 16-bit copies; gemma4.py: keys loaded as values",
+    "runtime": "vllm platforms/rocm.py: read off the driver, kernels and handles with it (starts on R9700)",
+}
 
 
 def weight_terms(plan: VllmPlan, stage: Stage) -> list[Term]:
@@ -57,11 +65,7 @@ def memory_terms(plan: VllmPlan, answer: Answer, detail: Detail) -> list[Term]:
     """The limit, what is subtracted from it, and the pool that is left."""
     taken = answer.memory
     found = [_limit_term(plan, taken)]
-    if detail.rope_bytes:
-        found.append(_rope_term(plan, detail.rope_bytes))
-    if detail.padding_bytes:
-        source = "vllm model_executor/layers/quantization/mxfp4.py: widths padded to 128 and 256"
-        found.append(_given("runtime.padding", detail.padding_bytes, "padding_bytes", source))
+    found.extend(_load_terms(plan, detail.load))
     found += [part.term(f"runtime.{part.name}") for part in detail.persistent if part.bytes]
     found.append(detail.activation.term("activation"))
     if detail.graphs is not None:
@@ -84,14 +88,32 @@ def _limit_term(plan: VllmPlan, taken: Memory) -> Term:
     )
 
 
+def _load_terms(plan: VllmPlan, load: Load) -> list[Term]:
+    """What loading keeps beside the parameters, each cause by itself."""
+    found = [_rope_term(plan, load.rope_bytes)] if load.rope_bytes else []
+    for name in _LOAD_SOURCES:
+        size = getattr(load, f"{name}_bytes")
+        if size:
+            found.append(_given(f"runtime.{name}", size, f"{name}_bytes", _LOAD_SOURCES[name]))
+    if load.released_bytes:
+        inputs = {"released_bytes": Input(load.released_bytes, "B", _FORMULA)}
+        source = "vllm model_executor/layers/quantization/gptq_marlin.py: zero points and orders"
+        found.append(Term("runtime.released", -load.released_bytes, "-released_bytes", inputs, source))
+    return found
+
+
 def _rope_term(plan: VllmPlan, size: int) -> Term:
     architecture = plan.question.architecture
+    rows = MULTIMODAL_ROPE_ROWS if architecture.multimodal_rope else 1
     inputs = {
         "max_position_embeddings": Input(architecture.max_position_embeddings or 0, "tokens", _CONFIG),
-        "rotary_dim": Input(architecture.rotary_dim, "elements", _CONFIG),
+        "rope_dims": Input(sum(architecture.rope_dims), "elements", f"{_CONFIG}: every rope that differs"),
         "element_bytes": Input(plan.element_bytes, "B", plan.settings["dtype"].origin),
     }
-    formula = "max_position_embeddings * rotary_dim * element_bytes"
+    formula = "max_position_embeddings * rope_dims * element_bytes"
+    if rows > 1:
+        inputs["multimodal_rows"] = Input(rows, "-", "vllm model_executor/layers/rotary_embedding/mrope.py")
+        formula += " * multimodal_rows"
     return Term("runtime.rope_cache", size, formula, inputs, "vllm model_executor/layers/rotary_embedding")
 
 
@@ -112,8 +134,7 @@ def _pool_term(plan: VllmPlan, taken: Memory, detail: Detail) -> Term:
     inputs = {
         "limit_bytes": Input(taken.limit_bytes, "B", _FORMULA),
         "weights_bytes": Input(taken.weights_bytes, "B", _FORMULA),
-        "rope_bytes": Input(detail.rope_bytes, "B", _FORMULA),
-        "padding_bytes": Input(detail.padding_bytes, "B", _FORMULA),
+        "load_extra_bytes": Input(taken.load_extra_bytes, "B", _FORMULA),
         "activation_bytes": Input(taken.activation_bytes, "B", _FORMULA),
         **{f"{part.name}_bytes": Input(part.bytes, "B", _FORMULA) for part in detail.persistent},
     }
