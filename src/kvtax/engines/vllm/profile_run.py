@@ -79,10 +79,11 @@ class Step(NamedTuple):
 
     @property
     def expert_tokens(self) -> int:
-        """Tokens that the experts of one rank see: of all data-parallel ranks, which gather them, at most a chunk."""
+        """Tokens that the experts of one rank see: of all data-parallel ranks, which gather them, at most a chunk but for 4-bit kernels."""
         chunk = rule("expert_chunk_tokens", self.version)
         gathered = self.tokens * self.dp
-        return min(gathered, chunk) if chunk else gathered
+        few_bits = (getattr(self.architecture.quantization, "bits", None) or 16) < 8
+        return gathered if few_bits or not chunk else min(gathered, chunk)
 
     @property
     def expert_width(self) -> int:

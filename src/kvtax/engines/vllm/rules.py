@@ -30,7 +30,7 @@ RULES = (
     Rule("moe_workspace_kept", (0, 0), False, "vllm 0.12.0 fused_moe.py: buffers of a call"),
     Rule("moe_workspace_kept", (0, 14), True, "vllm 0.14.0 v1/worker/workspace.py: one workspace, kept (0.13 not read)"),
     Rule("expert_chunk_tokens", (0, 0), 32_768, "vllm 0.10.2, 0.11.2 envs.py VLLM_FUSED_MOE_CHUNK_SIZE"),
-    Rule("expert_chunk_tokens", (0, 12), 16_384, "vllm 0.12.0 to 0.16.0 envs.py VLLM_FUSED_MOE_CHUNK_SIZE"),
+    Rule("expert_chunk_tokens", (0, 12), 16_384, "vllm 0.12.0 to 0.16.0 envs.py VLLM_FUSED_MOE_CHUNK_SIZE; Marlin's experts are not cut"),
     Rule("expert_chunk_tokens", (0, 19), 0, "vllm 0.19.1: tokens are no longer cut into chunks (0.17 and 0.18 not read)"),
     Rule("video_placeholder_factor", (0, 0), 12.5, "vllm 0.12.0 qwen3_vl.py get_max_video_tokens: 12.5 tokens for each of a video"),
     Rule("video_placeholder_factor", (0, 14), 1, "vllm 0.14.0 qwen3_vl.py (0.13 not read)"),
@@ -111,6 +111,7 @@ def default_max_num_batched_tokens(gpu: Gpu, total_bytes: int, version: Version 
 
 def default_max_num_seqs(gpu: Gpu, total_bytes: int, version: Version = NEWEST) -> int:
     """Requests that run at once: >= 70 GiB and neither A100 nor GB10: 1024; else 256. The V0 engine: 256.
+    0.8.0 to 0.8.3 took 1024 on every card (vllm-project/vllm#16158); patches are not told apart, and 0.8 stands for 0.8.5.
 
     Source: vllm 0.33.0 engine/arg_utils.py get_batch_defaults.
     """
