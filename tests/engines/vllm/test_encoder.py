@@ -29,9 +29,10 @@ def run(
         # one video of 12,288 tokens, counted as 12.5 times as many, then the largest image
         ("Qwen/Qwen3-VL-30B-A3B-Instruct", (0, 12), 65_536, 1, 49_152, 12_288, 153_600),
         ("Qwen/Qwen3-VL-30B-A3B-Instruct", (0, 14), 65_536, 1, 65_536, 16_384, 0),
-        # pairs of frames as large as an image, as many as a request may have, at most seven
+        # pairs of frames as large as an image, as many as a request may have, at most seven (eight up to 0.10)
         ("Qwen/Qwen2.5-VL-7B-Instruct", (0, 12), 8192, 1, 65_536, 16_384, 0),
         ("Qwen/Qwen2.5-VL-7B-Instruct", (0, 12), 128_000, 1, 7 * 65_536, 7 * 16_384, 0),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", (0, 10), 200_000, 1, 8 * 65_536, 8 * 16_384, 0),
         # images of one size: as many as fit the step
         ("google/gemma-3-12b-it", (0, 12), 8192, 32, 32 * 4096, 8192, 0),
         ("llava-hf/llava-1.5-7b-hf", (0, 12), 4096, 14, 14 * 577, 14 * 577, 0),

@@ -196,10 +196,10 @@ def bytes_per_logit(step: Step) -> int:
     """Bytes of the sampler's peak per request and token of the vocabulary.
 
     Sorting: element_bytes + 4 + 4 + 8 + 20 from 128 rows on, + 32 below, + 10 for one row. The top-k/top-p kernel: element_bytes + 4 + 4 + 4 (float32
-    logits, probabilities, noise). The V2 runner: element_bytes + 4.
+    logits, probabilities, noise). The V2 runner: element_bytes, and 4 where the run has parameters that need float32.
     """
     if v2_runner(step.architecture, step.version):
-        return step.element_bytes + 4
+        return step.element_bytes + (4 if rule("sampler_runs_float32", step.version) else 0)
     if rule("sampler_sorts", step.version) or step.rows < LEAST_FILTER_ROWS:
         sorting = 20 if step.rows >= SORT_BY_ROW else 32 if step.rows > 1 else 10
         return step.element_bytes + 16 + sorting
@@ -250,13 +250,13 @@ def encoder_part(step: Step) -> Part | None:
     if step.encoder is None:
         return None
     tower = step.encoder.tower
-    width = max(8 * tower.hidden_size, 2 * tower.mlp_width) // step.tp
+    width = max(8 * tower.hidden_size, tower.mlp_width) // step.tp
     inputs = {
         "patches": Input(step.encoder.patches, "patches", f"{step.encoder.items} of the largest items"),
         "element_bytes": Input(step.element_bytes, "B", "dtype"),
         "patch_elements": Input(tower.patch_elements, "elements", _CONFIG),
         "tower_width": Input(tower.hidden_size, "elements", _CONFIG),
-        "width": Input(width, "elements", f"{_CONFIG}: the wider of 8 x hidden and 2 x MLP, one of {step.tp} ranks"),
+        "width": Input(width, "elements", f"{_CONFIG}: the wider of 8 x hidden and the MLP, one of {step.tp} ranks"),
     }
     size = encoder_peak_bytes(step.encoder.patches, tower.patch_elements, tower.hidden_size, width, step.element_bytes)
     formula = "patches * element_bytes * (patch_elements + 2 * tower_width + width)"
