@@ -94,7 +94,12 @@ def find_dtype(name: str) -> Dtype:
 _PLAIN_KV = {
     "bfloat16": 16, "float16": 16, "float32": 32, "fp8_e4m3": 8, "fp8_e5m2": 8, "fp8_inc": 8, "int8": 8,
 }  # fmt: skip
+TURBOQUANT_BITS = {
+    "turboquant_k8v4": (8, 4), "turboquant_4bit_nc": (4, 4), "turboquant_k3v4_nc": (3, 4), "turboquant_3bit_nc": (3, 3),
+}  # fmt: skip
+"""Bits of keys and values (vllm model_executor/layers/quantization/turboquant/config.py)."""
 KV_DTYPES = (
+    *TURBOQUANT_BITS, "nvfp4_4over6",
     *_PLAIN_KV, "fp8", "fp8_ds_mla", "nvfp4", "nvfp4_ds_mla", "int8_per_token_head", "fp8_per_token_head",
     "int4_per_token_head", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl",
 )  # fmt: skip
@@ -120,7 +125,8 @@ def resolve_kv_dtype(name: str) -> str:
 def head_bytes(dtype: str, head_dim: int, v_head_dim: int) -> int:
     """Bytes of one head's key and value of one token.
 
-    (head_dim + v_head_dim) x bits / 8, + 8 B of float32 scales for the per-token-head formats; nvfp4: a byte of scale for 16 elements.
+    (head_dim + v_head_dim) x bits / 8, + 8 B of float32 scales for the per-token-head formats; nvfp4: a byte of scale for 16 elements;
+    turboquant: ceil(head_dim x bits / 8) + 2 B and ceil(v_head_dim x bits / 8) + 4 B in an even slot.
 
     Args:
         dtype: canonical KV format.
@@ -141,8 +147,18 @@ def head_bytes(dtype: str, head_dim: int, v_head_dim: int) -> int:
         return (head_dim + v_head_dim) // 2 + 8
     if dtype == "fp8_ds_mla":
         return head_dim + v_head_dim
-    block = DTYPES["nvfp4" if dtype == "nvfp4_ds_mla" else dtype]
+    if dtype in TURBOQUANT_BITS:
+        return _turboquant_slot_bytes(dtype, head_dim, v_head_dim)
+    block = DTYPES["nvfp4" if dtype in ("nvfp4_ds_mla", "nvfp4_4over6") else dtype]
     return block.bytes(head_dim) + block.bytes(v_head_dim)
+
+
+def _turboquant_slot_bytes(dtype: str, head_dim: int, v_head_dim: int) -> int:
+    """A key and a value in one slot of an even size: 8-bit keys as they are, others with 2 B of norm, values with 4 B of scale and zero."""
+    key_bits, value_bits = TURBOQUANT_BITS[dtype]
+    key = head_dim if key_bits == 8 else -(-head_dim * key_bits // 8) + 2
+    value = -(-v_head_dim * value_bits // 8) + 4 if v_head_dim else 0
+    return -(-(key + value) // 2) * 2
 
 
 def latent_bytes(dtype: str, kv_lora_rank: int, qk_rope_head_dim: int) -> int:

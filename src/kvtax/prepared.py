@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Card, Question
 from kvtax.engines.registry import make_plan
-from kvtax.errors import InputError, UnknownNameError
+from kvtax.errors import InputError, KvtaxError, UnknownNameError
 from kvtax.hardware.gpu import Gpu
 from kvtax.sources.gpus import find_gpu
 from kvtax.sources.models import ModelEntry
@@ -16,6 +16,7 @@ from kvtax.sources.resolve import Model, find
 from kvtax.terms import Notice
 
 if TYPE_CHECKING:
+    from kvtax.architectures.architecture import Architecture
     from kvtax.architectures.quantization import Quantization
 
 MOST_CARDS = 64
@@ -47,6 +48,7 @@ class Prepared:
             smallest.total_bytes,
             smallest.total_origin,
             cards,
+            self._draft(deployment, models),
         )
         self.plan = make_plan(self.question)
         self.notices += self.plan.notices
@@ -55,6 +57,18 @@ class Prepared:
         self.engine_known = self.plan.known
         self._say_cards()
         self._demand: dict[int, int] = {}
+
+    def _draft(self, deployment: Deployment, models: Sequence[ModelEntry]) -> Architecture | None:
+        """The draft model that is named; a notice where it is not known."""
+        asked = deployment.speculative
+        if asked is None or not asked.model or asked.model == deployment.model:
+            return None
+        try:
+            return find(asked.model, models).architecture
+        except KvtaxError as error:
+            message = f"the draft model {asked.model!r:.96} is not known: {error.message}"
+            self.notices.append(Notice("draft-not-found", message, error.hint))
+            return None
 
     def _with_runner(self, deployment: Deployment) -> Deployment:
         """The deployment with the runner that vLLM takes by itself for a model of embeddings."""

@@ -39,6 +39,8 @@ class Question(NamedTuple):
     total_bytes: int
     total_origin: str
     cards: tuple[Card, ...] = ()
+    draft: Architecture | None = None
+    """The draft model of speculative decoding, where one is named and known."""
 
 
 class Memory(NamedTuple):

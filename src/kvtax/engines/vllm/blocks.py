@@ -54,12 +54,16 @@ class Layout(NamedTuple):
     prefix_caching: bool
     encoder_tokens: int
     context_parallel: int
+    speculative_tokens: int = 0
+    prefill_checkpoints: bool = False
+    """Whether recurrent kinds that can keep a state inside a prefill do so."""
 
     def blocks_of(self, group: Group, tokens: int) -> int:
         """Blocks that a request of `tokens` tokens takes at most in one group.
 
         full, latent: ceil(tokens / context_parallel / block_size); window: ceil(min(window - 1 + in_flight, tokens) / block_size) + 1;
-        chunked: ceil(min(chunk + in_flight, tokens) / block_size); recurrent: 1, with prefix caching 2 or 3; cross: ceil(encoder / block_size).
+        chunked: ceil(min(chunk + in_flight, tokens) / block_size); recurrent: 1, with prefix caching 2 or 3, and one for each draft token;
+        cross: ceil(encoder / block_size).
 
         Source: vllm 0.33.0 v1/kv_cache_interface.py max_memory_usage_bytes, reproduced with its planner.
         """
@@ -70,7 +74,10 @@ class Layout(NamedTuple):
         if isinstance(cache, ChunkedLocal):
             return ceil_div(min(cache.chunk + self.in_flight_tokens, tokens), group.block_size)
         if isinstance(cache, Recurrent):
-            return (2 + (cache.variant in CHECKPOINT_VARIANTS)) if self.prefix_caching else 1
+            if not self.prefix_caching:
+                return 1 + self.speculative_tokens
+            checkpoint = self.prefill_checkpoints and cache.variant in CHECKPOINT_VARIANTS
+            return 2 + checkpoint + self.speculative_tokens
         if isinstance(cache, CrossAttention):
             return ceil_div(max(self.encoder_tokens, cache.source_len), group.block_size)
         blocks = ceil_div(ceil_div(tokens, self.context_parallel), group.block_size)
@@ -91,11 +98,13 @@ class Dtypes(NamedTuple):
         kv: of keys and values.
         model: that the model runs in; conv states take it, and recurrent states whose config declares nothing.
         ssm: asked for recurrent states; empty: not asked.
+        conv: asked for convolution states; empty: the model's.
     """
 
     kv: str
     model: str
     ssm: str = ""
+    conv: str = ""
 
 
 def state_bytes(cache: Recurrent, dtypes: Dtypes) -> int:
@@ -103,7 +112,8 @@ def state_bytes(cache: Recurrent, dtypes: Dtypes) -> int:
 
     Source: vllm 0.33.0 model_executor/layers/mamba/mamba_utils.py; a state whose model fixes float32 stays so.
     """
-    return cache.state_bytes(dtypes.ssm or cache.ssm_dtype or dtypes.model, dtypes.model)
+    conv = dtypes.conv or dtypes.model
+    return cache.state_bytes(dtypes.ssm or cache.ssm_dtype or conv, conv)
 
 
 def page_bytes(cache: LayerCache, block_size: int, dtypes: Dtypes) -> int:
@@ -122,10 +132,10 @@ def page_bytes(cache: LayerCache, block_size: int, dtypes: Dtypes) -> int:
     return block_size * cache.token_bytes(kv_dtype)
 
 
-def hybrid_block_size(caches: Sequence[LayerCache], block_size: int, dtypes: Dtypes, prefix_caching: bool) -> int:
+def hybrid_block_size(caches: Sequence[LayerCache], block_size: int, dtypes: Dtypes, checkpoints: bool) -> int:
     """Tokens of a block that makes a page of attention at least as large as a recurrent state.
 
-    align x ceil(state / (align x bytes of a token)), align 16 (latent attention 128; with prefix caching and Gated DeltaNet lcm(align, 64)).
+    align x ceil(state / (align x bytes of a token)), align 16 (latent attention 128; with prefill checkpoints and Gated DeltaNet lcm(align, 64)).
 
     Source: vllm 0.33.0 platforms/interface.py, reproduced with its planner for six hybrids.
     """
@@ -135,7 +145,7 @@ def hybrid_block_size(caches: Sequence[LayerCache], block_size: int, dtypes: Dty
     if not states or not tokens:
         return block_size
     align = max(block_size, 128) if any(isinstance(cache, MultiHeadLatent) for cache in caches) else max(block_size, 16)
-    if prefix_caching and any(state.variant == "gated_delta_net" for state in states):
+    if checkpoints and any(state.variant == "gated_delta_net" for state in states):
         align = lcm(align, CHECKPOINT_GRID)
     largest = max(state_bytes(state, dtypes) for state in states)
     return align * ceil_div(largest, align * max(tokens))

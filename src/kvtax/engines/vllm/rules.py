@@ -6,6 +6,7 @@ from typing import Any
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import CompressedLatent, MultiHeadLatent, Recurrent
+from kvtax.dtypes import TURBOQUANT_BITS
 from kvtax.engines.base import Rule, Version, find_rule
 from kvtax.hardware.gpu import Gpu
 from kvtax.units import GIB, MIB
@@ -15,6 +16,8 @@ OLDEST = (0, 8)
 FIRST_V1 = (0, 8)
 """The first version whose default is the V1 engine."""
 
+BACKEND_BLOCK_SIZES = {"FLASHMLA": 64, "FLASHMLA_SPARSE": 64, "FLASHINFER_MLA": 64, "CUTLASS_MLA": 128}
+"""Tokens of a block of backends that do not take 16 (vllm 0.33.0 v1/attention/backends/mla)."""
 
 RULES = (
     Rule("gpu_memory_utilization", (0, 0), 0.90, "vllm config/cache.py 0.8.5 to 0.19.1"),
@@ -77,6 +80,14 @@ RULES = (
     Rule("latent_absorbed", (0, 0), "none", "vllm 0.6: keys and values are computed from the latent, nothing is absorbed"),
     Rule("latent_absorbed", (0, 7), "into-projections", "vllm 0.7.3 attention/backends/mla: multiplied into the query and output projections"),
     Rule("latent_absorbed", (0, 8), "copies", "vllm 0.8 attention/backends/mla: kv_b_proj is split"),
+    Rule("hybrid_prefix_caching", (0, 0), False, "vllm engine/arg_utils.py: opt-in for models with recurrent layers"),
+    Rule("hybrid_prefix_caching", (0, 28), True, "vllm-project/vllm#50991 (2026-08): on by default, as the notes of vllm-metal on 0.28.0 say"),
+    Rule("prefill_checkpoints", (0, 0), False, "vllm 0.26 v1/kv_cache_interface.py MambaSpec: two blocks a request in align mode"),
+    Rule("prefill_checkpoints", (0, 30), True, "vllm 0.33.0 (engine run): a third block and a grid of 64; planned in #52959 (2026-08), the release that began is not known"),
+    Rule("hybrid_manager", (0, 0), False, "vllm 0.8.5: window layers allocate like full ones"),
+    Rule("hybrid_manager", (0, 9), True, "vllm 0.9 v1/core/kv_cache_utils.py: groups by kind of layer"),
+    Rule("expert_adapters", (0, 0), False, "vllm lora/layers: linear layers only"),
+    Rule("expert_adapters", (0, 12), True, "vllm 0.12 lora/layers/fused_moe.py (0.11 not read)"),
     Rule("token_count", (0, 0), "blocks", "vllm 0.8: num_blocks x block_size"),
     Rule("token_count", (0, 9), "groups", "vllm 0.9 to 0.20: num_blocks // groups x block_size"),
     Rule("token_count", (0, 21), "concurrency", "vllm 0.22: concurrency x max_model_len (0.21 not checked)"),
@@ -130,13 +141,22 @@ def _large(gpu: Gpu, total_bytes: int, version: Version) -> bool:
     return total_bytes >= 70 * GIB and not small and not gpu.unified_memory
 
 
-def attention_block_size(architecture: Architecture, gpu: Gpu, kv_cache_dtype: str) -> int:
+def attention_block_size(
+    architecture: Architecture, gpu: Gpu, kv_cache_dtype: str, backend: str | None = None
+) -> int:
     """Tokens of a block that the attention backend takes by default.
 
-    16; latent attention: 64 where it is sparse, 128 on Blackwell, 64 with fp8 on Hopper.
+    16; latent attention: 64 where it is sparse, 128 on Blackwell, 64 with fp8 on Hopper; TurboQuant 32; a backend that is named: its own.
 
     Source: vllm 0.33.0 platforms/cuda.py and the backends it chooses (reproduced for H100, B200, A100, L4).
     """
+    named = BACKEND_BLOCK_SIZES.get((backend or "").upper())
+    if named:
+        return named
+    if kv_cache_dtype in TURBOQUANT_BITS:
+        return 32
+    if kv_cache_dtype == "ultraquant_4bit":
+        return 64
     capability = gpu.compute_capability or ""
     for cache, _ in architecture.cache_groups:
         if isinstance(cache, CompressedLatent):
