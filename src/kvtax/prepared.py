@@ -49,6 +49,7 @@ class Prepared:
             smallest.total_origin,
             cards,
             self._draft(deployment, models),
+            self.model.architecture.quantization is not None,
         )
         self.plan = make_plan(self.question)
         self.notices += self.plan.notices

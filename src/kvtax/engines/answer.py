@@ -41,6 +41,8 @@ class Question(NamedTuple):
     cards: tuple[Card, ...] = ()
     draft: Architecture | None = None
     """The draft model of speculative decoding, where one is named and known."""
+    stored_quantised: bool = False
+    """Whether the checkpoint itself is quantised, whatever is asked for."""
 
 
 class Memory(NamedTuple):

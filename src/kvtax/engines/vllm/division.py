@@ -8,10 +8,13 @@ from kvtax.architectures.cache import Recurrent
 from kvtax.engines.answer import Memory
 from kvtax.engines.loading import Load
 from kvtax.engines.vllm import memory, profile_run
+from kvtax.engines.vllm.adapters import adapter_parts
 from kvtax.engines.vllm.encoder import encoder_run
+from kvtax.engines.vllm.loading_peak import loading_peak_bytes
 from kvtax.engines.vllm.part import Part
 from kvtax.engines.vllm.persistent import persistent_parts
 from kvtax.engines.vllm.rules import rule
+from kvtax.units import ceil_div
 
 if TYPE_CHECKING:
     from kvtax.engines.vllm.plan import VllmPlan
@@ -41,22 +44,28 @@ def divide(plan: VllmPlan, stage: Stage, seqs: int, tokens: int, max_model_len: 
     limit = memory.limit_bytes(total, float(plan.settings["gpu_memory_utilization"].value))
     weights = deployment.weights_bytes if deployment.weights_bytes is not None else stage.weights_bytes
     load = stage.load if deployment.weights_bytes is None else Load()  # a figure from a log has it in it
-    ranks = tp * deployment.pipeline_parallel_size
+    ranks = tp * deployment.pipeline_parallel_size * deployment.prefill_context_parallel_size
     step = profile_step(plan, stage, seqs, tokens, max_model_len)
     activation = profile_run.activation(step)
-    persistent = tuple(persistent_parts(step, ranks))
+    persistent = (*persistent_parts(step, ranks), *adapter_parts(plan, stage))
     inside = bool(rule("cuda_graphs_inside", plan.version))
     graphs = None
     if not plan.settings["enforce_eager"].value:
         capability = question.gpu.compute_capability or ""
-        graphs = memory.graph_part(stage.layers, seqs, capability, estimated=inside)
+        captured = (
+            seqs if deployment.cuda_graph_max_bs is None else min(seqs, ceil_div(deployment.cuda_graph_max_bs, 2))
+        )
+        graphs = memory.graph_part(stage.layers, captured, capability, estimated=inside)
     graph_bytes = graphs.bytes if graphs is not None else 0
     workspace = sum(part.bytes for part in persistent)
     pool = deployment.kv_cache_memory_bytes
     if pool is None:
         pool = limit - weights - load.total_bytes - workspace - activation.bytes - (graph_bytes if inside else 0)
     outside = _outside(plan, ranks, total - limit)
-    taken = Memory(total, limit, weights, load.total_bytes, workspace, outside, activation.bytes, graph_bytes, pool)
+    beyond = loading_peak_bytes(plan, stage)
+    taken = Memory(
+        total, limit, weights, load.total_bytes, workspace, outside, activation.bytes, graph_bytes, pool, beyond
+    )
     return taken, Detail(stage, load, max_model_len, activation, persistent, graphs)
 
 

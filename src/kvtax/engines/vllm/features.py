@@ -7,7 +7,6 @@ from kvtax.architectures.cache import CompressedLatent, FullAttention, MultiHead
 from kvtax.deployment import Deployment
 from kvtax.dtypes import TURBOQUANT_BITS
 from kvtax.engines.base import Version
-from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -21,9 +20,7 @@ FORMATS_SINCE = {
 formats, that of 0.33 all; the releases between are put where the format is first read, not checked one by one."""
 
 
-def refusal(
-    deployment: Deployment, architecture: Architecture, gpu: Gpu, kv_cache_dtype: str, version: Version
-) -> Notice | None:
+def refusal(deployment: Deployment, architecture: Architecture, kv_cache_dtype: str, version: Version) -> Notice | None:
     """The first feature that the engine would refuse, or None.
 
     Source: vllm 0.33.0 config/parallel.py, config/model.py verify_with_parallel_config, config/lora.py, config/cache.py.
@@ -40,7 +37,9 @@ def notices(deployment: Deployment) -> list[Notice]:
     """What is taken as given without a rule of its own."""
     found = []
     if deployment.enable_chunked_prefill is False:
-        message = "without chunked prefill a step takes a whole prompt: max_num_batched_tokens is at least max_model_len"
+        message = (
+            "without chunked prefill a step takes a whole prompt: max_num_batched_tokens is at least max_model_len"
+        )
         found.append(Notice("whole-prompt-steps", message))
     return found
 
@@ -59,10 +58,14 @@ def _context_parallel_refusal(deployment: Deployment, architecture: Architecture
     if latent or not heads:
         return None
     if tp <= heads:
-        message = f"tensor_parallel_size {tp} must be greater than the {heads} key/value heads for decode context parallelism"
+        message = (
+            f"tensor_parallel_size {tp} must be greater than the {heads} key/value heads for decode context parallelism"
+        )
         return Notice("dcp-heads", message, f"raise --tp above {heads}, or leave --dcp out")
     if dcp > tp // heads:
-        message = f"decode_context_parallel_size {dcp} must be at most tensor_parallel_size {tp} / {heads} key/value heads"
+        message = (
+            f"decode_context_parallel_size {dcp} must be at most tensor_parallel_size {tp} / {heads} key/value heads"
+        )
         return Notice("dcp-heads", message, f"use --dcp {tp // heads} or less")
     if architecture.num_attention_heads // heads % dcp:
         message = f"{architecture.num_attention_heads // heads} query heads of a key/value head do not divide by {dcp}"

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from kvtax.architectures.cache import Recurrent
-from kvtax.deployment import Deployment
 from kvtax.dtypes import find_dtype
 from kvtax.engines.answer import (
-    FITS,
-    KV_TOO_SMALL,
-    OUT_OF_MEMORY,
-    REFUSED,
     Answer,
+    Host,
     Memory,
     Pool,
     Question,
@@ -19,16 +15,15 @@ from kvtax.engines.answer import (
     pool_bytes_per_token,
 )
 from kvtax.engines.base import Plan
-from kvtax.engines.vllm import blocks, checks, division, encoder, features, memory, rules, stages
+from kvtax.engines.vllm import blocks, checks, division, encoder, features, memory, rules, stages, verdicts, wording
 from kvtax.engines.vllm import terms as vllm_terms
 from kvtax.engines.vllm.division import Detail
 from kvtax.engines.vllm.kinds import kind
 from kvtax.engines.vllm.speculation import speculate
 from kvtax.engines.vllm.stages import Stage
+from kvtax.engines.vllm.start import start_notices
 from kvtax.errors import InputError
-from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice, Term
-from kvtax.units import format_bytes
 
 
 class VllmPlan(Plan):
@@ -57,6 +52,7 @@ class VllmPlan(Plan):
         question = question._replace(architecture=found.architecture)
         super().__init__(question)
         self.notices += found.notices
+        self.stored_quantised = question.stored_quantised
         self.recurrent = any(isinstance(cache, Recurrent) for cache in question.architecture.caches)
         self.known = question.gpu.vendor in memory.KNOWN_VENDORS
         self._settle()
@@ -64,7 +60,7 @@ class VllmPlan(Plan):
         self.refusal = (
             checks.refusal(deployment, question.architecture, question.gpu, dtype, self.kv_cache_dtype)
             or found.refusal
-            or features.refusal(deployment, question.architecture, question.gpu, self.kv_cache_dtype, self.version)
+            or features.refusal(deployment, question.architecture, self.kv_cache_dtype, self.version)
         )
         self.notices += features.notices(deployment)
         unchecked = checks.unchecked(question.gpu, self.kv_cache_dtype)
@@ -110,7 +106,7 @@ class VllmPlan(Plan):
         )
         self.set_from("async_scheduling", deployment.async_scheduling, self.version >= (0, 14))
         self.set_from("enforce_eager", deployment.enforce_eager or None, False)
-        self._say_start(deployment, gpu, total)
+        self.notices += start_notices(deployment, gpu, total, float(self.settings["gpu_memory_utilization"].value))
         limit = architecture.max_position_embeddings
         if deployment.max_model_len is None and limit is None:
             self.notices.append(
@@ -118,32 +114,6 @@ class VllmPlan(Plan):
                     "no-context-limit",
                     "the config states no longest context: 2048 tokens are taken, as the engine does",
                     "give --context",
-                )
-            )
-
-    def _say_start(self, deployment: Deployment, gpu: Gpu, total: int) -> None:
-        """A notice where the engine may find less free than it asks for, and nobody said what is free."""
-        if deployment.free_memory is not None:
-            if deployment.free_memory > total:
-                self.notices.append(
-                    Notice(
-                        "free-above-total",
-                        f"free_memory {format_bytes(deployment.free_memory)} is more than the card's {format_bytes(total)}",
-                        "give the size of the card too: --vram",
-                    )
-                )
-            return
-        if deployment.kv_cache_memory_bytes is not None:
-            return
-        beside = total - memory.limit_bytes(total, float(self.settings["gpu_memory_utilization"].value))
-        usual = memory.outside_bytes(gpu, deployment.tensor_parallel_size * deployment.pipeline_parallel_size)
-        if usual > beside and memory.outside_of_a_start(gpu, 1, beside) <= beside:
-            self.notices.append(
-                Notice(
-                    "start-is-tight",
-                    f"the engine's limit leaves {format_bytes(beside)} of the card, and up to {format_bytes(usual)} are taken before it "
-                    "loads (context, communicators): it may refuse to start",
-                    "say what is free with --free-memory, or lower --gpu-memory-utilization",
                 )
             )
 
@@ -168,9 +138,7 @@ class VllmPlan(Plan):
         if key not in self._layouts:
             if len(self._layouts) > 64:
                 self._layouts.clear()
-            self._layouts[key] = stages.lay_out(
-                self, self._weights, self._loads, in_flight, max_num_batched_tokens
-            )
+            self._layouts[key] = stages.lay_out(self, self._weights, self._loads, in_flight, max_num_batched_tokens)
         return self._layouts[key]
 
     @property
@@ -194,7 +162,8 @@ class VllmPlan(Plan):
         seqs = int(self.settings["max_num_seqs"].value)
         tokens = int(self.settings["max_num_batched_tokens"].value)
         if self.question.deployment.max_num_batched_tokens is None:
-            if max_model_len <= rules.rule("whole_prompt_tokens", self.version):
+            whole = self.question.deployment.enable_chunked_prefill is False
+            if whole or max_model_len <= rules.rule("whole_prompt_tokens", self.version):
                 tokens = max(tokens, max_model_len)
             tokens = min(tokens, seqs * max_model_len)
         return min(seqs, tokens) if self.question.deployment.max_num_seqs is None else seqs, tokens
@@ -210,28 +179,27 @@ class VllmPlan(Plan):
             raise InputError("max_model_len must be at least 1", code="invalid-quantity", where="max_model_len")
         found = [self._stage_answer(stage, seqs, tokens, max_model_len) for stage in self.stages(tokens)]
         taken, pool, detail = min(found, key=lambda part: (part[1].max_concurrency, part[0].kv_pool_bytes))
-        verdict, reason = self._judge(taken, pool)
+        verdict, reason = verdicts.judge(self, taken, pool, detail)
         ranks = tuple(
-            Rank(f"stage {index}", part[2].stage.layers, part[0], part[1]) for index, part in enumerate(found)
+            Rank(f"stage {index}", part[2].stage.layers, part[0], part[1], self._host(part[2].stage))
+            for index, part in enumerate(found)
         )
-        return Answer(taken, pool, verdict, reason, seqs, tokens, ranks=ranks if len(ranks) > 1 else (), detail=detail)
+        return Answer(
+            taken,
+            pool,
+            verdict,
+            reason,
+            seqs,
+            tokens,
+            host=self._host(detail.stage),
+            ranks=ranks if len(ranks) > 1 else (),
+            detail=detail,
+        )
 
-    def _judge(self, taken: Memory, pool: Pool) -> tuple[str, Notice | None]:
-        if self.refusal is not None:
-            return REFUSED, self.refusal
-        free = self.free_bytes(taken)
-        fixed = self.question.deployment.kv_cache_memory_bytes
-        need = taken.weights_bytes + taken.load_extra_bytes + taken.workspace_bytes
-        if need + taken.activation_bytes > free or (fixed is None and self.known and taken.limit_bytes > free):
-            return OUT_OF_MEMORY, None
-        if fixed is not None and need + taken.activation_bytes + taken.cuda_graph_bytes + fixed > free:
-            return OUT_OF_MEMORY, None
-        usable = pool.blocks - rules.rule("reserved_blocks", self.version)
-        least = pool.blocks_per_request if rules.rule("one_request_checked", self.version) else 1
-        enough = taken.kv_pool_bytes > 0 and usable >= least
-        if pool.bytes_per_block == 0:  # nothing to hold
-            enough = taken.kv_pool_bytes >= 0
-        return (FITS, None) if enough else (KV_TOO_SMALL, None)
+    def _host(self, stage: Stage) -> Host:
+        """What all ranks together keep in RAM: the offloaded weights of a rank, and the cache beside the pool."""
+        ranks = self.question.deployment.tensor_parallel_size
+        return Host(stage.offloaded_bytes * ranks, self.question.deployment.kv_offloading_size or 0)
 
     def _stage_answer(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Pool, Detail]:
         taken, detail = division.divide(self, stage, seqs, tokens, max_model_len)
@@ -278,6 +246,34 @@ class VllmPlan(Plan):
             *vllm_terms.memory_terms(self, answer, detail),
             *vllm_terms.kv_terms(self, detail.stage, detail.max_model_len),
         ]
+
+    def prints(self, answer: Answer, max_model_len: int) -> list[str]:
+        """The lines about capacity that this version prints at start."""
+        return wording.capacity_lines(
+            self.version, answer, max_model_len, self.question.deployment.kv_cache_memory_bytes
+        )
+
+    def request_bytes(self, tokens: int) -> int:
+        """Bytes that one request really holds on one rank; layers that TurboQuant leaves alone hold 16-bit rows."""
+        held = super().request_bytes(tokens)
+        architecture = self.question.architecture
+        for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True):
+            kv = stages.cache_dtypes(self, layer).kv
+            if kv != self.kv_cache_dtype and not isinstance(cache, Recurrent):
+                on_rank = cache.per_rank(self.cache_ranks)
+                held += on_rank.bytes(tokens, kv) - on_rank.bytes(tokens, self.kv_cache_dtype)
+        return held
+
+    def growth_bytes(self, at: int | None = None) -> int:
+        """What one more token adds on one rank [bytes]."""
+        added = super().growth_bytes(at)
+        architecture = self.question.architecture
+        for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True):
+            kv = stages.cache_dtypes(self, layer).kv
+            if kv != self.kv_cache_dtype:
+                on_rank = cache.per_rank(self.cache_ranks)
+                added += on_rank.growth(kv, at) - on_rank.growth(self.kv_cache_dtype, at)
+        return added
 
     def figures(self, answer: Answer) -> list[Term]:
         """Blocks and concurrency."""

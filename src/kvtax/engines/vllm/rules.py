@@ -83,7 +83,7 @@ RULES = (
     Rule("hybrid_prefix_caching", (0, 0), False, "vllm engine/arg_utils.py: opt-in for models with recurrent layers"),
     Rule("hybrid_prefix_caching", (0, 28), True, "vllm-project/vllm#50991 (2026-08): on by default, as the notes of vllm-metal on 0.28.0 say"),
     Rule("prefill_checkpoints", (0, 0), False, "vllm 0.26 v1/kv_cache_interface.py MambaSpec: two blocks a request in align mode"),
-    Rule("prefill_checkpoints", (0, 30), True, "vllm 0.33.0 (engine run): a third block and a grid of 64; planned in #52959 (2026-08), the release that began is not known"),
+    Rule("prefill_checkpoints", (0, 30), True, "vllm 0.33.0 (engine run): a third block, a grid of 64; planned in #52959 (2026-08), first release not known"),
     Rule("hybrid_manager", (0, 0), False, "vllm 0.8.5: window layers allocate like full ones"),
     Rule("hybrid_manager", (0, 9), True, "vllm 0.9 v1/core/kv_cache_utils.py: groups by kind of layer"),
     Rule("expert_adapters", (0, 0), False, "vllm lora/layers: linear layers only"),
@@ -141,9 +141,7 @@ def _large(gpu: Gpu, total_bytes: int, version: Version) -> bool:
     return total_bytes >= 70 * GIB and not small and not gpu.unified_memory
 
 
-def attention_block_size(
-    architecture: Architecture, gpu: Gpu, kv_cache_dtype: str, backend: str | None = None
-) -> int:
+def attention_block_size(architecture: Architecture, gpu: Gpu, kv_cache_dtype: str, backend: str | None = None) -> int:
     """Tokens of a block that the attention backend takes by default.
 
     16; latent attention: 64 where it is sparse, 128 on Blackwell, 64 with fp8 on Hopper; TurboQuant 32; a backend that is named: its own.

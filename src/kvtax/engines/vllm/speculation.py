@@ -63,17 +63,21 @@ def speculate(
     if method in WITHOUT_MODEL:
         return Speculation(target, count)
     if draft is not None:
-        tensors, caches = _named(draft, method), [cache for cache in draft.caches if cache.kind not in ("shared", "no_cache")]
+        tensors, caches = (
+            _named(draft, method),
+            [cache for cache in draft.caches if cache.kind not in ("shared", "no_cache")],
+        )
         return _joined(target, tensors, caches, count)
     if is_mtp(method):
         return _own_layers(target, count, pipeline)
     if method in EAGLE_INPUTS:
-        message = (
-            f"the {method} draft is not known: one layer of the model's own widths is taken"
-            + (f", and a head of {EAGLE3_VOCABULARY} tokens" if method == "eagle3" else "")
+        message = f"the {method} draft is not known: one layer of the model's own widths is taken" + (
+            f", and a head of {EAGLE3_VOCABULARY} tokens" if method == "eagle3" else ""
         )
         notice = Notice("draft-estimated", message, 'name a draft whose config is at hand: "model" in --speculative')
-        return _joined(target, _eagle(architecture, EAGLE_INPUTS[method]), [_draft_cache(architecture)], count, (notice,))
+        return _joined(
+            target, _eagle(architecture, EAGLE_INPUTS[method]), [_draft_cache(architecture)], count, (notice,)
+        )
     if method == "medusa":
         message = f"{count} Medusa heads of one layer and a head of the whole vocabulary are taken"
         return _joined(target, _medusa(architecture, count), [], count, (Notice("draft-estimated", message),))
@@ -104,7 +108,9 @@ def _own_layers(target: Architecture, count: int, pipeline: int) -> Speculation:
     caches = [_growing_cache(target)] * max(len(layers), 1)
     rest = [tensor for tensor in target.tensors if tensor.component != "mtp" or not tensor.stored]
     loaded = [_on_last_stage(tensor, pipeline) for tensor in own if tensor.shard != VOCAB]
-    return _joined(target.replace(tensors=rest, caches=target.caches, cache_layers=target.cache_layers), loaded, caches, count)
+    return _joined(
+        target.replace(tensors=rest, caches=target.caches, cache_layers=target.cache_layers), loaded, caches, count
+    )
 
 
 def _on_last_stage(tensor: Tensor, pipeline: int) -> Tensor:
@@ -119,7 +125,11 @@ def _growing_cache(architecture: Architecture) -> LayerCache:
     for cache in reversed(architecture.caches):
         if isinstance(cache, (FullAttention, MultiHeadLatent)):
             return cache
-    kept = [cache for cache in architecture.caches if not isinstance(cache, Recurrent) and cache.kind not in ("shared", "no_cache")]
+    kept = [
+        cache
+        for cache in architecture.caches
+        if not isinstance(cache, Recurrent) and cache.kind not in ("shared", "no_cache")
+    ]
     return kept[-1] if kept else _draft_cache(architecture)
 
 
@@ -143,8 +153,17 @@ def _eagle(architecture: Architecture, inputs: int) -> list[Tensor]:
     found = [
         *linear("draft.fc", hidden, inputs * hidden, "mtp"),
         *linear("draft.self_attn.q_proj", heads * width, source, "mtp", shard=COLUMN),
-        *linear("draft.self_attn.k_proj", cache.num_key_value_heads * width, source, "mtp", shard=HEADS, heads=kv_heads),
-        *linear("draft.self_attn.v_proj", cache.num_key_value_heads * cache.v_head_dim, source, "mtp", shard=HEADS, heads=kv_heads),
+        *linear(
+            "draft.self_attn.k_proj", cache.num_key_value_heads * width, source, "mtp", shard=HEADS, heads=kv_heads
+        ),
+        *linear(
+            "draft.self_attn.v_proj",
+            cache.num_key_value_heads * cache.v_head_dim,
+            source,
+            "mtp",
+            shard=HEADS,
+            heads=kv_heads,
+        ),
         *linear("draft.self_attn.o_proj", hidden, heads * cache.v_head_dim, "mtp", shard=ROW),
         *linear("draft.mlp.gate_proj", mlp, hidden, "mtp", shard=COLUMN),
         *linear("draft.mlp.up_proj", mlp, hidden, "mtp", shard=COLUMN),
@@ -182,7 +201,15 @@ def _named(draft: Architecture, method: str) -> list[Tensor]:
         shard = source.shard if not stored.scale else REPLICATED
         found.append(
             Tensor(
-                f"draft.{stored.name}", stored.shape, "mtp", (), stored.copies, shard, source.heads, dtype=stored.dtype, stored=False
+                f"draft.{stored.name}",
+                stored.shape,
+                "mtp",
+                (),
+                stored.copies,
+                shard,
+                source.heads,
+                dtype=stored.dtype,
+                stored=False,
             )
         )
     return found

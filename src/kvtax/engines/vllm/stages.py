@@ -140,5 +140,3 @@ def _layout(
     return blocks.Layout(
         groups, block_size, bytes_per_block, in_flight, cached, encoder, context_parallel, speculative, checkpoints
     )
-
-
