@@ -1,0 +1,135 @@
+"""What SGLang finds free, what loading keeps beside the parameters, and what it takes at run time out of the share it leaves."""
+
+from __future__ import annotations
+
+from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.tensors import rank_elements
+from kvtax.formulas.activation import attention_peak_bytes, logits_peak_bytes, mlp_peak_bytes, rope_cache_bytes
+from kvtax.hardware.gpu import Gpu
+from kvtax.units import GIB, KIB, MIB, ceil_div
+
+KNOWN_VENDORS = ("NVIDIA", "AMD", "user")
+CONTEXT_BYTES = 6 * GIB // 10
+"""Context and handles: total less free before loading on one card is 0.45 to 0.8 GiB (H100, H200, B200, RTX 3090 starts)."""
+UNIFIED_OUTSIDE_BYTES = 8 * GIB
+"""What the system keeps of unified memory: 6 to 11 GiB (GB10 and Strix Halo starts)."""
+COMMUNICATORS = {
+    "NVIDIA datacenter": {1: 0, 2: GIB // 2, 4: 14 * GIB // 10, 8: 16 * GIB // 10},
+    "NVIDIA": {1: 0, 2: GIB // 20, 4: GIB // 5, 8: 4 * GIB // 10},
+    "AMD": {1: 0, 2: GIB, 4: 2 * GIB, 8: 32 * GIB // 10},
+}
+"""Communicators of one rank by ranks, free before loading less that of one card: 0.05 (two RTX 3090), 0.13 (four 24 GB cards), 0.4 (eight
+RTX PRO 6000), 1.15 to 1.9 (eight H100, H200), 2.2 (four B200), 3.2 (eight MI300X, MI355X)."""
+LOAD_BYTES = GIB // 10
+"""What the printed weights have beyond parameters and rope tables: segments of the allocator and first use of the libraries."""
+ATTENTION_WORKSPACE_BYTES = 384 * MIB
+"""FlashInfer's workspace (SGLANG_FLASHINFER_WORKSPACE_SIZE)."""
+DECODE_GRAPH_BYTES = 288 * KIB
+"""Of one layer and captured batch: 0.60 GiB for 52 batches of 36 layers; 0.89 for 23 of 64."""
+PREFILL_GRAPH_BYTES = 720 * KIB
+"""Of one layer and captured size: 2.32 GiB for 74 sizes of 36 layers; 2.84 of a 32B model."""
+
+
+def card_mib(gpu: Gpu, total_bytes: int) -> float:
+    """Memory of the card as nvidia-smi prints it, by which SGLang sets its share: what the driver keeps is in it.
+
+    Args:
+        gpu: the card.
+        total_bytes: as CUDA or HIP reports it [bytes].
+
+    Returns:
+        Size [MiB].
+
+    Source: the catalogue's nvidia_smi_total_mib; else CUDA's total and 0.5 GiB (gap of 0.3 to 0.9 GiB on NVIDIA, none on AMD).
+    """
+    if gpu.driver_total_mib and abs(gpu.driver_total_mib * MIB - total_bytes) <= 2 * GIB:
+        return gpu.driver_total_mib
+    return total_bytes / MIB + (512 if gpu.vendor == "NVIDIA" and not gpu.unified_memory else 0)
+
+
+def outside_bytes(gpu: Gpu, ranks: int) -> int:
+    """What is taken before weights are loaded: the context, and communicators of more than one rank.
+
+    Args:
+        gpu: the card.
+        ranks: of all stages [ranks].
+
+    Returns:
+        Size [bytes]; 0 for makers whose cards have no rule.
+
+    Source: free before loading in starts of 2025 and 2026.
+    """
+    if gpu.vendor not in KNOWN_VENDORS:
+        return 0
+    if gpu.unified_memory:
+        return UNIFIED_OUTSIDE_BYTES
+    kind = "NVIDIA datacenter" if gpu.vendor == "NVIDIA" and gpu.kind == "datacenter" else gpu.vendor
+    table = COMMUNICATORS.get(kind, COMMUNICATORS["NVIDIA"])
+    return CONTEXT_BYTES + next((size for most, size in table.items() if ranks <= most), table[8])
+
+
+def rope_bytes(architecture: Architecture) -> int:
+    """The rope table of the whole context in float32, which loading keeps beside the parameters."""
+    if not architecture.rotary_dim or not architecture.max_position_embeddings:
+        return 0
+    return rope_cache_bytes(architecture.max_position_embeddings, architecture.rotary_dim, 4)
+
+
+def absorbed_bytes(architecture: Architecture, ranks: int) -> int:
+    """What latent attention keeps of kv_b_proj in 16 bit besides, for the absorbed form.
+
+    sum over layers of rank_elements(kv_b_proj) * 2
+
+    Args:
+        architecture: of the model.
+        ranks: attention ranks that split the heads [ranks].
+
+    Returns:
+        Size [bytes].
+
+    Source: sglang srt/models/deepseek_v2.py: w_kc and w_vc beside the projection.
+    """
+    found = [tensor for tensor in architecture.tensors if tensor.loaded and "kv_b_proj.weight" in tensor.name]
+    return 2 * sum(rank_elements(tensor.shape, tensor, ranks) * tensor.copies for tensor in found)
+
+
+def activation_bytes(architecture: Architecture, tp: int, tokens: int, rows: int, element_bytes: int) -> int:
+    """The largest peak of a step and the attention workspace: an estimate of what runs in the share left free.
+
+    max(mlp, attention, logits) + 384 MiB
+
+    Args:
+        architecture: of the model.
+        tp: tensor_parallel_size [ranks].
+        tokens: of a prefill step [tokens].
+        rows: requests that are sampled at once [requests].
+        element_bytes: of the model dtype [bytes].
+
+    Returns:
+        Size [bytes].
+
+    Source: formulas.activation; SGLang does not measure it.
+    """
+    hidden_size = architecture.hidden_size
+    peaks = (
+        mlp_peak_bytes(tokens, hidden_size, architecture.intermediate_size, tp, element_bytes),
+        attention_peak_bytes(
+            tokens,
+            hidden_size,
+            architecture.num_attention_heads * architecture.head_dim,
+            architecture.num_key_value_heads * architecture.head_dim,
+            tp,
+            element_bytes,
+        ),
+        logits_peak_bytes(tokens, rows, hidden_size, ceil_div(architecture.vocab_size, 64) * 64, tp, element_bytes),
+    )
+    return max(peaks) + ATTENTION_WORKSPACE_BYTES
+
+
+def graph_bytes(layers: int, decode_sizes: int, prefill_sizes: int) -> int:
+    """Captured graphs, an estimate: layers * (decode_sizes * 288 KiB + prefill_sizes * 720 KiB).
+
+    >>> graph_bytes(36, 52, 0) < 2**30
+    True
+    """
+    return layers * (decode_sizes * DECODE_GRAPH_BYTES + prefill_sizes * PREFILL_GRAPH_BYTES)
