@@ -12,6 +12,7 @@ from kvtax.errors import InputError
 
 PLANS = {
     "vllm": ("kvtax.engines.vllm.plan", "VllmPlan"),
+    "sglang": ("kvtax.engines.sglang.plan", "SglangPlan"),
 }
 """Name in `--engine` -> module and class; imported when it is asked for."""
 

@@ -46,9 +46,10 @@ RULES = (
     Rule("window_pool_by_requests", (0, 5, 15), True, "sglang 0.5.15 srt/model_executor/pool_configurator.py: by max_running_requests where the radix cache is off"),
     Rule("draft_requests", (0, 0, 0), 32, "sglang 0.4.3 srt/server_args.py: max_running_requests of a server with a draft"),
     Rule("draft_requests", (0, 5, 0), 48, "sglang 0.5.6 to 0.5.23"),
-    Rule("requests_at_most_half", (0, 0, 0), False, "sglang 0.5.8 srt/model_executor/model_runner_kv_cache_mixin.py"),
-    Rule("requests_at_most_half", (0, 5, 13), True, "sglang 0.5.23 srt/mem_cache/kv_cache_configurator.py: at most half the tokens (start not dated)"),
-    Rule("sparse_fp8_raw_on_blackwell", (0, 0, 0), True, "sglang 0.5.12 srt/server_args.py: trtllm kernels read rows without scales"),
+    Rule("draft_counted", (0, 0, 0), False, "sglang 0.5.13 and before: draft weights and layers come out of what the share leaves"),
+    Rule("draft_counted", (0, 5, 15), True, "sglang 0.5.15 srt/model_executor/pool_configurator.py: draft weights are loaded before, draft layers are in the cell"),
+    Rule("window_pool_checked", (0, 0, 0), False, "sglang 0.5.15 and before"),
+    Rule("window_pool_checked", (0, 5, 17), True, "sglang 0.5.17 srt/model_executor/pool_configurator.py: a window pool below one window is refused"),
 )  # fmt: skip
 
 WINDOW_POOLS: dict[str, Version] = {

@@ -1,0 +1,223 @@
+"""One rank's memory divided as SGLang does it: share, weights, states, tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvtax.architectures.cache import ChunkedLocal, CompressedLatent, Recurrent, SlidingWindow
+from kvtax.engines.answer import Host, Memory, Pool, pool_bytes_per_token
+from kvtax.engines.sglang import memory, rules
+from kvtax.engines.sglang.cells import Cell, cell, compressed_cell, state_bytes
+from kvtax.engines.sglang.fraction import decode_graph_sizes, prefill_graph_sizes, vision_shape
+from kvtax.engines.sglang.pool import StatePool, States, TokenPool, state_pool, tokens_of, window_tokens_for
+from kvtax.engines.sglang.settings import tracking_slots
+from kvtax.engines.sglang.stages import Stage
+from kvtax.units import MIB, ceil_div
+
+if TYPE_CHECKING:
+    from kvtax.engines.sglang.plan import SglangPlan
+
+
+class Divided(NamedTuple):
+    """One rank divided, with what its terms are made from [bytes].
+
+    Args:
+        stage: of the pipeline.
+        memory: as every engine reports it.
+        pool: as every engine reports it.
+        host: what is kept in RAM.
+        cell: of one token.
+        tokens: of both pools.
+        states: the state pool, None without recurrent layers.
+        free_bytes: before loading.
+        rest_bytes: what weights leave of the share, before states.
+        multimodal_bytes: kept for images.
+        draft_weights_bytes: loaded before the pool is sized.
+        draft_kv_bytes: the draft's part of what is left for tokens.
+        rest_tokens: tokens before max_total_tokens, negative where the share is overdrawn.
+        max_running_requests: of one attention rank.
+        window: the widest window of this stage [tokens].
+        rope_bytes: the rope table.
+        absorbed_bytes: what latent attention keeps besides.
+    """
+
+    stage: Stage
+    memory: Memory
+    pool: Pool
+    host: Host
+    cell: Cell
+    tokens: TokenPool
+    states: StatePool | None
+    free_bytes: int
+    rest_bytes: int
+    multimodal_bytes: int
+    draft_weights_bytes: int
+    draft_kv_bytes: int
+    rest_tokens: int
+    max_running_requests: int
+    window: int
+    rope_bytes: int
+    absorbed_bytes: int
+
+
+class _Loaded(NamedTuple):
+    weights_bytes: int
+    rope_bytes: int
+    absorbed_bytes: int
+    extra_bytes: int
+    draft_bytes: int
+    offloaded_bytes: int
+
+
+def _loaded(plan: SglangPlan, stage: Stage) -> _Loaded:
+    """What loading takes: given, or parameters with rope table, absorbed projections and the loader's own."""
+    deployment, architecture = plan.question.deployment, plan.question.architecture
+    draft = plan.draft.weights_bytes if rules.rule("draft_counted", plan.version) else 0
+    if deployment.weights_bytes is not None:
+        return _Loaded(deployment.weights_bytes, 0, 0, 0, draft, 0)
+    rope = memory.rope_bytes(architecture)
+    absorbed = memory.absorbed_bytes(architecture, plan.ranks) * stage.layers // max(architecture.num_hidden_layers, 1)
+    offloaded = min(deployment.cpu_offload or 0, stage.weights_bytes)
+    extra = rope + absorbed + memory.LOAD_BYTES
+    return _Loaded(stage.weights_bytes - offloaded, rope, absorbed, extra, draft, offloaded)
+
+
+def stage_cell(plan: SglangPlan, stage: Stage) -> tuple[Cell, float]:
+    """The cell of a stage and the bytes that a draft adds to each token."""
+    ratio = float(plan.settings["swa_full_tokens_ratio"].value) if "swa_full_tokens_ratio" in plan.settings else 0.8
+    compressed = tuple(cache for cache in stage.caches if isinstance(cache, CompressedLatent))
+    counted = bool(rules.rule("draft_counted", plan.version)) and plan.draft.layers > 0
+    if compressed:
+        size = compressed_cell(compressed, ratio, plan.draft.verified_tokens > 0)
+        return Cell(round(size), 0, len(compressed), 0), size / len(compressed) if counted else 0
+    found = cell(list(stage.caches), plan.kv_cache_dtype, plan.windows_apart)
+    per_layer = found.full_bytes / found.full_layers if found.full_layers else 0
+    return found, plan.draft.layers * per_layer if counted else 0
+
+
+def _states(plan: SglangPlan, stage: Stage) -> States | None:
+    deployment = plan.question.deployment
+    each = sum(state_bytes(cache, plan.formats) for cache in stage.caches if isinstance(cache, Recurrent))
+    if not each:
+        return None
+    return States(
+        each,
+        float(plan.settings["mamba_full_memory_ratio"].value),
+        deployment.max_mamba_cache_size,
+        plan.asked_requests,
+        bool(plan.settings["enable_prefix_caching"].value),
+        tracking_slots(plan),
+        int(rules.rule("state_padding_slot", plan.version)),
+        plan.draft.verified_tokens,
+        str(rules.rule("draft_states", plan.version)),
+        deployment.data_parallel_size if deployment.enable_dp_attention else 1,
+    )
+
+
+def _fixed_window(plan: SglangPlan, window: int) -> int | None:
+    """Tokens of a window pool that is sized by requests: the radix cache off, and max_running_requests given."""
+    requests = plan.question.deployment.max_num_seqs
+    step = int(plan.settings["max_num_batched_tokens"].value)
+    by_requests = rules.rule("window_pool_by_requests", plan.version) and not plan.settings["enable_prefix_caching"].value
+    if not (by_requests and plan.windows_apart and requests and step > 0 and window):
+        return None
+    return window_tokens_for(requests, window, plan.page_size, step, plan.draft.verified_tokens)
+
+
+def _at_run_time(plan: SglangPlan, stage: Stage) -> tuple[int, int]:
+    """Estimates of activations and graphs, which run in what the share leaves."""
+    deployment, architecture = plan.question.deployment, plan.question.architecture
+    step = int(plan.settings["max_num_batched_tokens"].value) or int(plan.settings["max_prefill_tokens"].value)
+    largest = int(plan.settings["cuda_graph_max_bs"].value)
+    rows = min(largest, step)
+    tp = deployment.tensor_parallel_size
+    activation = memory.activation_bytes(architecture, tp, step, rows, plan.element_bytes)
+    if plan.settings["enforce_eager"].value:
+        return activation, 0
+    decode = len(decode_graph_sizes(largest, plan.draft.verified_tokens > 0))
+    prefill = 0
+    if rules.rule("prefill_graphs", plan.version) and not deployment.disable_piecewise_cuda_graph:
+        prefill = len(prefill_graph_sizes(step))
+    return activation, memory.graph_bytes(stage.layers, decode, prefill)
+
+
+def divide(plan: SglangPlan, stage: Stage, max_model_len: int, most: int | None = None) -> Divided:
+    """One stage's rank divided.
+
+    rest = free - weights - free * (1 - mem_fraction_static) - multimodal; states first; the others are tokens
+
+    Args:
+        plan: settings and stages.
+        stage: of the pipeline.
+        max_model_len: longest request [tokens].
+        most: tokens of the tightest stage, None where it is not known yet [tokens].
+
+    Returns:
+        Memory, pools and what their terms are made from.
+
+    Source: sglang 0.5.23 srt/mem_cache/kv_cache_configurator.py _profile_available_bytes.
+    """
+    question, deployment = plan.question, plan.question.deployment
+    total = question.total_bytes
+    outside = memory.outside_bytes(question.gpu, deployment.tensor_parallel_size * deployment.pipeline_parallel_size)
+    free = total - outside if deployment.free_memory is None else deployment.free_memory
+    outside = total - free
+    loaded = _loaded(plan, stage)
+    vision = vision_shape(question.architecture) is not None and not deployment.language_model_only
+    multimodal = int(rules.rule("multimodal_reserve_mib", plan.version)) * MIB if vision else 0
+    limit = int(free * plan.share)
+    rest = limit - loaded.weights_bytes - loaded.extra_bytes - loaded.draft_bytes - multimodal
+    asked = _states(plan, stage)
+    states = state_pool(rest, asked) if asked is not None else None
+    left = rest - (states.state_bytes + states.draft_bytes if states is not None else 0)
+    if deployment.kv_cache_memory_bytes is not None:
+        left = deployment.kv_cache_memory_bytes
+    one, draft_cell = stage_cell(plan, stage)
+    window = max((_window(cache) for cache in stage.caches), default=0)
+    ratio = float(plan.settings["swa_full_tokens_ratio"].value) if "swa_full_tokens_ratio" in plan.settings else 0.8
+    cap = min((limit for limit in (deployment.max_total_tokens, most) if limit is not None), default=None)
+    fixed = _fixed_window(plan, window)
+
+    def fit(limit: int | None) -> TokenPool:
+        return tokens_of(left, one, plan.page_size, ratio, draft_bytes=round(draft_cell), window_tokens=fixed, most=limit)
+
+    every, tokens = fit(None), fit(cap)
+    cell_bytes = one.full_bytes + ratio * one.window_bytes if one.full_layers else one.window_bytes
+    draft_kv = int(left * draft_cell / (cell_bytes + draft_cell)) if draft_cell and cell_bytes else 0
+    pool_bytes = left - draft_kv
+    if tokens.tokens < every.tokens:
+        pool_bytes, draft_kv = tokens.kv_bytes, round(tokens.tokens * draft_cell)
+    activation, graphs = _at_run_time(plan, stage)
+    beside = multimodal + loaded.draft_bytes + draft_kv
+    beside += states.state_bytes + states.draft_bytes if states is not None else 0
+    taken = Memory(
+        total, limit, loaded.weights_bytes, loaded.extra_bytes, beside, outside, activation, graphs, pool_bytes
+    )
+    requests = plan.max_running_requests(max(tokens.tokens, 0), max_model_len)
+    if states is not None:
+        requests = max(0, min(requests, states.requests))
+    return Divided(
+        stage, taken, _pool(plan, one, tokens, pool_bytes, max_model_len), Host(loaded.offloaded_bytes), one, tokens, states, free, rest,
+        multimodal, loaded.draft_bytes, draft_kv, every.tokens, requests, window, loaded.rope_bytes, loaded.absorbed_bytes,
+    )  # fmt: skip
+
+
+def _window(cache: object) -> int:
+    if isinstance(cache, SlidingWindow):
+        return cache.window
+    return cache.chunk if isinstance(cache, ChunkedLocal) else 0
+
+
+def _pool(plan: SglangPlan, one: Cell, tokens: TokenPool, pool_bytes: int, max_model_len: int) -> Pool:
+    """The pool as every engine reports it: pages of max_total_num_tokens."""
+    page, count = plan.page_size, max(tokens.tokens, 0)
+    pages, each = count // page, ceil_div(max_model_len, page)
+    if one.window_layers and count:
+        per_token = pool_bytes_per_token(1, max(pool_bytes, 0), count)
+    else:
+        per_token = one.full_bytes
+    request = sum(
+        plan.recurrent_bytes(cache) if isinstance(cache, Recurrent) else cache.bytes(each * page, plan.kv_cache_dtype)
+        for cache, _ in plan.allocated
+    )
+    return Pool(page, per_token * page, pages, each, count, count / max_model_len, request, per_token)
