@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kvtax.architectures.cache import MultiHeadLatent
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Card, Question
 from kvtax.engines.registry import make_plan
@@ -39,7 +40,9 @@ class Prepared:
         if deployment.quantization and not _is_own(deployment.quantization, architecture.quantization):
             from kvtax.architectures.quantization import named_quantization
 
-            architecture = architecture.replace(quantization=named_quantization(deployment.quantization))
+            latent = any(isinstance(cache, MultiHeadLatent) for cache, _ in architecture.cache_groups)
+            scheme = named_quantization(deployment.quantization, latent=latent)
+            architecture = architecture.replace(quantization=scheme)
         self.architecture = architecture
         self.question = Question(
             deployment, architecture, smallest.gpu, smallest.total_bytes, smallest.total_origin, cards

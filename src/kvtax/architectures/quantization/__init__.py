@@ -29,8 +29,8 @@ def read_quantization(config: Config, extra: Mapping[str, Any] | None = None) ->
     return reader.read_quantization(config, extra)
 
 
-def named_quantization(name: str) -> Quantization:
+def named_quantization(name: str, *, latent: bool = False) -> Quantization:
     """The usual recipe of a name such as `fp8` or `awq-int4`: see `named.named_quantization`."""
     from kvtax.architectures.quantization import named
 
-    return named.named_quantization(name)
+    return named.named_quantization(name, latent=latent)

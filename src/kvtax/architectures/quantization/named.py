@@ -44,14 +44,16 @@ _UNGROUPED = frozenset(("fp8", "fp8-channel", "bnb-int8"))
 _GGUF = re.compile(r"(i?q[1-8]|tq[12]|mxfp4_moe|f16|f32|bf16)(_[0-9a-z]+)*", re.IGNORECASE | re.ASCII)
 
 
-def named_quantization(name: str) -> Quantization:
+def named_quantization(name: str, *, latent: bool = False) -> Quantization:
     """The scheme of a deployment's `quantization`.
 
     fp8: 1 byte a weight and one float32 a tensor, as engines quantise while loading. Left alone: embeddings, head, norms, routers,
-    towers; for mxfp4 attention too, as in gpt-oss.
+    towers; for mxfp4 attention too, as in gpt-oss; for nvfp4 attention where it is latent (hf_quant_config.json of NVIDIA's GLM-5 to 5.3,
+    Kimi-K2.6 and DeepSeek-V4 checkpoints).
 
     Args:
         name: one of NAMES, with `-gN` for another group size than the usual one.
+        latent: the model has latent attention.
 
     Returns:
         What is stored in place of a model's weights.
@@ -68,6 +70,8 @@ def named_quantization(name: str) -> Quantization:
     if base == "mxfp4":
         return Scheme(_METHODS[base], make(group_size), only=("mlp", "routed_experts", "shared_experts"))
     untouched = ("lm_head", "mtp") if base.startswith("bnb-") else _ALL
+    if base == "nvfp4" and latent:
+        untouched = _ALL | {"attention"}
     return Scheme(_METHODS[base], make(group_size), untouched=untouched)
 
 

@@ -38,7 +38,7 @@ class Divided(NamedTuple):
         max_running_requests: of one attention rank.
         window: the widest window of this stage [tokens].
         rope_bytes: the rope table.
-        absorbed_bytes: what latent attention keeps besides.
+        copied_bytes: what loading keeps in another form besides: absorbed projections, scales.
     """
 
     stage: Stage
@@ -57,13 +57,13 @@ class Divided(NamedTuple):
     max_running_requests: int
     window: int
     rope_bytes: int
-    absorbed_bytes: int
+    copied_bytes: int
 
 
 class _Loaded(NamedTuple):
     weights_bytes: int
     rope_bytes: int
-    absorbed_bytes: int
+    copied_bytes: int
     extra_bytes: int
     draft_bytes: int
     offloaded_bytes: int
@@ -76,10 +76,12 @@ def _loaded(plan: SglangPlan, stage: Stage) -> _Loaded:
     if deployment.weights_bytes is not None:
         return _Loaded(deployment.weights_bytes, 0, 0, 0, draft, 0)
     rope = memory.rope_bytes(architecture)
-    absorbed = memory.absorbed_bytes(architecture, plan.ranks) * stage.layers // max(architecture.num_hidden_layers, 1)
+    copies = memory.absorbed_bytes(architecture, plan.ranks)
+    copies += memory.scale_copy_bytes(architecture, plan.question.gpu, deployment.tensor_parallel_size)
+    copied = copies * stage.layers // max(architecture.num_hidden_layers, 1)
     offloaded = min(deployment.cpu_offload or 0, stage.weights_bytes)
-    extra = rope + absorbed + memory.LOAD_BYTES
-    return _Loaded(stage.weights_bytes - offloaded, rope, absorbed, extra, draft, offloaded)
+    extra = rope + copied + memory.load_bytes(deployment.tensor_parallel_size)
+    return _Loaded(stage.weights_bytes - offloaded, rope, copied, extra, draft, offloaded)
 
 
 def stage_cell(plan: SglangPlan, stage: Stage) -> tuple[Cell, float]:
@@ -198,7 +200,7 @@ def divide(plan: SglangPlan, stage: Stage, max_model_len: int, most: int | None 
         requests = max(0, min(requests, states.requests))
     return Divided(
         stage, taken, _pool(plan, one, tokens, pool_bytes, max_model_len), Host(loaded.offloaded_bytes), one, tokens, states, free, rest,
-        multimodal, loaded.draft_bytes, draft_kv, every.tokens, requests, window, loaded.rope_bytes, loaded.absorbed_bytes,
+        multimodal, loaded.draft_bytes, draft_kv, every.tokens, requests, window, loaded.rope_bytes, loaded.copied_bytes,
     )  # fmt: skip
 
 

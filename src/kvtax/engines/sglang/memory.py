@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.cache import CompressedLatent
 from kvtax.architectures.tensors import rank_elements
 from kvtax.formulas.activation import attention_peak_bytes, logits_peak_bytes, mlp_peak_bytes, rope_cache_bytes
 from kvtax.hardware.gpu import Gpu
@@ -20,8 +21,9 @@ COMMUNICATORS = {
 }
 """Communicators of one rank by ranks, free before loading less that of one card: 0.05 (two RTX 3090), 0.13 (four 24 GB cards), 0.4 (eight
 RTX PRO 6000), 1.15 to 1.9 (eight H100, H200), 2.2 (four B200), 3.2 (eight MI300X, MI355X)."""
-LOAD_BYTES = GIB // 10
-"""What the printed weights have beyond parameters and rope tables: segments of the allocator and first use of the libraries."""
+LOAD_BYTES = {1: GIB // 20, 4: GIB // 5}
+"""What the printed weights have beyond parameters and rope tables, from a number of ranks on: segments of the allocator and first use of
+the libraries. 0 to 0.12 GiB in seven starts of one and two ranks (five sources), 0.18 and 0.22 in two of four."""
 ATTENTION_WORKSPACE_BYTES = 384 * MIB
 """FlashInfer's workspace (SGLANG_FLASHINFER_WORKSPACE_SIZE)."""
 DECODE_GRAPH_BYTES = 288 * KIB
@@ -68,6 +70,11 @@ def outside_bytes(gpu: Gpu, ranks: int) -> int:
     return CONTEXT_BYTES + next((size for most, size in table.items() if ranks <= most), table[8])
 
 
+def load_bytes(tp: int) -> int:
+    """What loading takes beside parameters and rope tables: 0.05 GiB, from four ranks on 0.2 GiB."""
+    return max(size for ranks, size in LOAD_BYTES.items() if ranks <= tp)
+
+
 def rope_bytes(architecture: Architecture) -> int:
     """The rope table of the whole context in float32, which loading keeps beside the parameters."""
     if not architecture.rotary_dim or not architecture.max_position_embeddings:
@@ -91,6 +98,29 @@ def absorbed_bytes(architecture: Architecture, ranks: int) -> int:
     """
     found = [tensor for tensor in architecture.tensors if tensor.loaded and "kv_b_proj.weight" in tensor.name]
     return 2 * sum(rank_elements(tensor.shape, tensor, ranks) * tensor.copies for tensor in found)
+
+
+def scale_copy_bytes(architecture: Architecture, gpu: Gpu, tp: int) -> int:
+    """The float32 scales of DeepSeek V4's 4-bit experts, which stay beside the repacked ones on Hopper: 4 bytes for 32 weights.
+
+    sum over routed experts of rank_elements // 32 * 4
+
+    Args:
+        architecture: of the model.
+        gpu: the card.
+        tp: tensor_parallel_size [ranks].
+
+    Returns:
+        Size [bytes].
+
+    Source: sglang 0.5.12 srt/layers/quantization/mxfp4_marlin_moe.py; with them a start on eight H200 is met within 2.5 %, without by 16 %.
+    """
+    name = str(getattr(architecture.quantization, "name", ""))
+    compressed = any(isinstance(cache, CompressedLatent) for cache, _ in architecture.cache_groups)
+    if not (compressed and name.startswith("mxfp4") and (gpu.compute_capability or "").startswith("9.")):
+        return 0
+    experts = [tensor for tensor in architecture.tensors if tensor.component == "routed_experts" and tensor.loaded]
+    return sum(rank_elements(tensor.shape, tensor, tp) * tensor.copies for tensor in experts) // 32 * 4
 
 
 def activation_bytes(architecture: Architecture, tp: int, tokens: int, rows: int, element_bytes: int) -> int:

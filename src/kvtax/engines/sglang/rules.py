@@ -55,6 +55,7 @@ RULES = (
 WINDOW_POOLS: dict[str, Version] = {
     "GptOssForCausalLM": (0, 5, 0),
     "Llama4ForConditionalGeneration": (0, 5, 8),
+    "Llama4ForCausalLM": (0, 5, 8),  # the name that the text part of the class above states
     "MiMoV2FlashForCausalLM": (0, 5, 7),
     "Step3p5ForCausalLM": (0, 5, 9),
     "DeepseekV4ForCausalLM": (0, 5, 11),

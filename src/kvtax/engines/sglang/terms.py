@@ -66,10 +66,10 @@ def memory_terms(plan: SglangPlan, answer: Answer, detail: Divided) -> list[Term
     found = [_limit_term(plan, detail)]
     if detail.rope_bytes:
         found.append(_rope_term(plan, detail.rope_bytes))
-    if detail.absorbed_bytes:
-        source = "sglang srt/models/deepseek_v2.py: w_kc and w_vc in 16 bit beside kv_b_proj"
-        found.append(_one("runtime.absorbed", detail.absorbed_bytes, "absorbed_bytes", _CONFIG, source))
-    rest = taken.load_extra_bytes - detail.rope_bytes - detail.absorbed_bytes
+    if detail.copied_bytes:
+        source = "sglang srt/models/deepseek_v2.py: w_kc and w_vc in 16 bit beside kv_b_proj; mxfp4_marlin_moe.py: float32 scales"
+        found.append(_one("runtime.copies", detail.copied_bytes, "copied_bytes", _CONFIG, source))
+    rest = taken.load_extra_bytes - detail.rope_bytes - detail.copied_bytes
     if rest:
         source = "printed weights of real starts less parameters and rope tables"
         found.append(_one("runtime.loading", rest, "loader_bytes", "estimate", source))
