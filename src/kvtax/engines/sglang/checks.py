@@ -50,9 +50,7 @@ def resolve_dtype(deployment: Deployment, architecture: Architecture, gpu: Gpu) 
     return name, origin
 
 
-def resolve_kv_cache_dtype(
-    deployment: Deployment, architecture: Architecture, gpu: Gpu, dtype: str
-) -> tuple[str, str]:
+def resolve_kv_cache_dtype(deployment: Deployment, architecture: Architecture, gpu: Gpu, dtype: str) -> tuple[str, str]:
     """The format of keys and values and where it comes from.
 
     Sparse latent attention: fp8 on Blackwell unless told otherwise; fp8 rows carry scales (`fp8_ds_mla`) but for kernels that read them raw.

@@ -75,7 +75,7 @@ def _loaded(plan: SglangPlan, stage: Stage) -> _Loaded:
     draft = plan.draft.weights_bytes if rules.rule("draft_counted", plan.version) else 0
     if deployment.weights_bytes is not None:
         return _Loaded(deployment.weights_bytes, 0, 0, 0, draft, 0)
-    rope = memory.rope_bytes(architecture)
+    rope = memory.rope_bytes(architecture, plan.question.gpu)
     copies = memory.absorbed_bytes(architecture, plan.ranks)
     copies += memory.scale_copy_bytes(architecture, plan.question.gpu, deployment.tensor_parallel_size)
     copied = copies * stage.layers // max(architecture.num_hidden_layers, 1)
@@ -84,9 +84,15 @@ def _loaded(plan: SglangPlan, stage: Stage) -> _Loaded:
     return _Loaded(stage.weights_bytes - offloaded, rope, copied, extra, draft, offloaded)
 
 
+def window_ratio(plan: SglangPlan) -> float:
+    """swa_full_tokens_ratio, 0 where no layer has a pool of its own."""
+    setting = plan.settings.get("swa_full_tokens_ratio")
+    return float(setting.value) if setting is not None else 0.0
+
+
 def stage_cell(plan: SglangPlan, stage: Stage) -> tuple[Cell, float]:
     """The cell of a stage and the bytes that a draft adds to each token."""
-    ratio = float(plan.settings["swa_full_tokens_ratio"].value) if "swa_full_tokens_ratio" in plan.settings else 0.8
+    ratio = window_ratio(plan)
     compressed = tuple(cache for cache in stage.caches if isinstance(cache, CompressedLatent))
     counted = bool(rules.rule("draft_counted", plan.version)) and plan.draft.layers > 0
     if compressed:
@@ -120,7 +126,9 @@ def _fixed_window(plan: SglangPlan, window: int) -> int | None:
     """Tokens of a window pool that is sized by requests: the radix cache off, and max_running_requests given."""
     requests = plan.question.deployment.max_num_seqs
     step = int(plan.settings["max_num_batched_tokens"].value)
-    by_requests = rules.rule("window_pool_by_requests", plan.version) and not plan.settings["enable_prefix_caching"].value
+    by_requests = (
+        rules.rule("window_pool_by_requests", plan.version) and not plan.settings["enable_prefix_caching"].value
+    )
     if not (by_requests and plan.windows_apart and requests and step > 0 and window):
         return None
     return window_tokens_for(requests, window, plan.page_size, step, plan.draft.verified_tokens)
@@ -143,6 +151,57 @@ def _at_run_time(plan: SglangPlan, stage: Stage) -> tuple[int, int]:
     return activation, memory.graph_bytes(stage.layers, decode, prefill)
 
 
+class _Supply(NamedTuple):
+    outside_bytes: int
+    free_bytes: int
+    limit_bytes: int
+    multimodal_bytes: int
+    rest_bytes: int
+
+
+def _supply(plan: SglangPlan, loaded: _Loaded) -> _Supply:
+    """What is free, the share of it, and what weights leave of that."""
+    question, deployment = plan.question, plan.question.deployment
+    outside = memory.outside_bytes(question.gpu, deployment.tensor_parallel_size * deployment.pipeline_parallel_size)
+    free = question.total_bytes - outside if deployment.free_memory is None else deployment.free_memory
+    vision = vision_shape(question.architecture) is not None and not deployment.language_model_only
+    multimodal = int(rules.rule("multimodal_reserve_mib", plan.version)) * MIB if vision else 0
+    limit = int(free * plan.share)
+    rest = limit - loaded.weights_bytes - loaded.extra_bytes - loaded.draft_bytes - multimodal
+    return _Supply(question.total_bytes - free, free, limit, multimodal, rest)
+
+
+class _Fitted(NamedTuple):
+    cell: Cell
+    every: TokenPool
+    tokens: TokenPool
+    kv_pool_bytes: int
+    draft_kv_bytes: int
+    window: int
+
+
+def _fitted(plan: SglangPlan, stage: Stage, left: int, most: int | None) -> _Fitted:
+    """Tokens of both pools in what is left, and the draft's part of it."""
+    one, draft_cell = stage_cell(plan, stage)
+    ratio = window_ratio(plan)
+    window = max((_window(cache) for cache in stage.caches), default=0)
+    fixed = _fixed_window(plan, window)
+    asked = plan.question.deployment.max_total_tokens
+    cap = min((limit for limit in (asked, most) if limit is not None), default=None)
+
+    def fit(limit: int | None) -> TokenPool:
+        return tokens_of(
+            left, one, plan.page_size, ratio, draft_bytes=round(draft_cell), window_tokens=fixed, most=limit
+        )
+
+    every, tokens = fit(None), fit(cap)
+    cell_bytes = one.full_bytes + ratio * one.window_bytes if one.full_layers else one.window_bytes
+    draft_kv = int(left * draft_cell / (cell_bytes + draft_cell)) if draft_cell and cell_bytes else 0
+    if tokens.tokens < every.tokens:
+        return _Fitted(one, every, tokens, tokens.kv_bytes, round(tokens.tokens * draft_cell), window)
+    return _Fitted(one, every, tokens, left - draft_kv, draft_kv, window)
+
+
 def divide(plan: SglangPlan, stage: Stage, max_model_len: int, most: int | None = None) -> Divided:
     """One stage's rank divided.
 
@@ -159,48 +218,29 @@ def divide(plan: SglangPlan, stage: Stage, max_model_len: int, most: int | None 
 
     Source: sglang 0.5.23 srt/mem_cache/kv_cache_configurator.py _profile_available_bytes.
     """
-    question, deployment = plan.question, plan.question.deployment
-    total = question.total_bytes
-    outside = memory.outside_bytes(question.gpu, deployment.tensor_parallel_size * deployment.pipeline_parallel_size)
-    free = total - outside if deployment.free_memory is None else deployment.free_memory
-    outside = total - free
+    deployment = plan.question.deployment
     loaded = _loaded(plan, stage)
-    vision = vision_shape(question.architecture) is not None and not deployment.language_model_only
-    multimodal = int(rules.rule("multimodal_reserve_mib", plan.version)) * MIB if vision else 0
-    limit = int(free * plan.share)
-    rest = limit - loaded.weights_bytes - loaded.extra_bytes - loaded.draft_bytes - multimodal
+    supply = _supply(plan, loaded)
     asked = _states(plan, stage)
-    states = state_pool(rest, asked) if asked is not None else None
-    left = rest - (states.state_bytes + states.draft_bytes if states is not None else 0)
+    states = state_pool(supply.rest_bytes, asked) if asked is not None else None
+    state_part = states.state_bytes + states.draft_bytes if states is not None else 0
+    left = supply.rest_bytes - state_part
     if deployment.kv_cache_memory_bytes is not None:
         left = deployment.kv_cache_memory_bytes
-    one, draft_cell = stage_cell(plan, stage)
-    window = max((_window(cache) for cache in stage.caches), default=0)
-    ratio = float(plan.settings["swa_full_tokens_ratio"].value) if "swa_full_tokens_ratio" in plan.settings else 0.8
-    cap = min((limit for limit in (deployment.max_total_tokens, most) if limit is not None), default=None)
-    fixed = _fixed_window(plan, window)
-
-    def fit(limit: int | None) -> TokenPool:
-        return tokens_of(left, one, plan.page_size, ratio, draft_bytes=round(draft_cell), window_tokens=fixed, most=limit)
-
-    every, tokens = fit(None), fit(cap)
-    cell_bytes = one.full_bytes + ratio * one.window_bytes if one.full_layers else one.window_bytes
-    draft_kv = int(left * draft_cell / (cell_bytes + draft_cell)) if draft_cell and cell_bytes else 0
-    pool_bytes = left - draft_kv
-    if tokens.tokens < every.tokens:
-        pool_bytes, draft_kv = tokens.kv_bytes, round(tokens.tokens * draft_cell)
+    fitted = _fitted(plan, stage, left, most)
     activation, graphs = _at_run_time(plan, stage)
-    beside = multimodal + loaded.draft_bytes + draft_kv
-    beside += states.state_bytes + states.draft_bytes if states is not None else 0
+    beside = supply.multimodal_bytes + loaded.draft_bytes + fitted.draft_kv_bytes + state_part
     taken = Memory(
-        total, limit, loaded.weights_bytes, loaded.extra_bytes, beside, outside, activation, graphs, pool_bytes
-    )
-    requests = plan.max_running_requests(max(tokens.tokens, 0), max_model_len)
+        plan.question.total_bytes, supply.limit_bytes, loaded.weights_bytes, loaded.extra_bytes, beside, supply.outside_bytes,
+        activation, graphs, fitted.kv_pool_bytes,
+    )  # fmt: skip
+    requests = plan.max_running_requests(max(fitted.tokens.tokens, 0), max_model_len)
     if states is not None:
         requests = max(0, min(requests, states.requests))
     return Divided(
-        stage, taken, _pool(plan, one, tokens, pool_bytes, max_model_len), Host(loaded.offloaded_bytes), one, tokens, states, free, rest,
-        multimodal, loaded.draft_bytes, draft_kv, every.tokens, requests, window, loaded.rope_bytes, loaded.copied_bytes,
+        stage, taken, _pool(plan, fitted, max_model_len), Host(loaded.offloaded_bytes), fitted.cell, fitted.tokens, states,
+        supply.free_bytes, supply.rest_bytes, supply.multimodal_bytes, loaded.draft_bytes, fitted.draft_kv_bytes,
+        fitted.every.tokens, requests, fitted.window, loaded.rope_bytes, loaded.copied_bytes,
     )  # fmt: skip
 
 
@@ -210,16 +250,12 @@ def _window(cache: object) -> int:
     return cache.chunk if isinstance(cache, ChunkedLocal) else 0
 
 
-def _pool(plan: SglangPlan, one: Cell, tokens: TokenPool, pool_bytes: int, max_model_len: int) -> Pool:
+def _pool(plan: SglangPlan, fitted: _Fitted, max_model_len: int) -> Pool:
     """The pool as every engine reports it: pages of max_total_num_tokens."""
-    page, count = plan.page_size, max(tokens.tokens, 0)
+    page, count = plan.page_size, max(fitted.tokens.tokens, 0)
     pages, each = count // page, ceil_div(max_model_len, page)
-    if one.window_layers and count:
-        per_token = pool_bytes_per_token(1, max(pool_bytes, 0), count)
-    else:
-        per_token = one.full_bytes
-    request = sum(
-        plan.recurrent_bytes(cache) if isinstance(cache, Recurrent) else cache.bytes(each * page, plan.kv_cache_dtype)
-        for cache, _ in plan.allocated
-    )
+    per_token = fitted.cell.full_bytes
+    if fitted.cell.window_layers and count:
+        per_token = pool_bytes_per_token(1, max(fitted.kv_pool_bytes, 0), count)
+    request = plan.request_bytes(each * page)
     return Pool(page, per_token * page, pages, each, count, count / max_model_len, request, per_token)

@@ -109,7 +109,8 @@ def prefill_graph_sizes(largest: int) -> list[int]:
 def decode_graph_sizes(largest: int, draft: bool) -> list[int]:
     """Batches that decode graphs are captured for.
 
-    1, 2, 4, 8, 12, 16 to 256 by 8, 272 to 496 by 16, 512 and more by 32, and the largest; with a draft 1 to 8, 10 to 32 by 2, 40 to 64 by 4, 72 to 256 by 8, then by 16
+    1, 2, 4, 8, 12, 16 to 256 by 8, 272 to 496 by 16, 512 and more by 32, and the largest;
+    with a draft 1 to 8, 10 to 32 by 2, 40 to 64 by 4, 72 to 256 by 8, then by 16
 
     Args:
         largest: largest decode batch captured [requests].

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
-from kvtax.architectures.cache import CompressedLatent
+from kvtax.architectures.cache import CompressedLatent, FullAttention, SlidingWindow
 from kvtax.architectures.tensors import rank_elements
 from kvtax.formulas.activation import attention_peak_bytes, logits_peak_bytes, mlp_peak_bytes, rope_cache_bytes
 from kvtax.hardware.gpu import Gpu
@@ -75,11 +75,34 @@ def load_bytes(tp: int) -> int:
     return max(size for ranks, size in LOAD_BYTES.items() if ranks <= tp)
 
 
-def rope_bytes(architecture: Architecture) -> int:
-    """The rope table of the whole context in float32, which loading keeps beside the parameters."""
+def rope_width(architecture: Architecture) -> int:
+    """Width of all rope tables of a position: rotary_dim, and the head of full layers where window layers have narrower ones.
+
+    Args:
+        architecture: of the model.
+
+    Returns:
+        Elements of one position.
+
+    Source: sglang 0.5.12 srt/layers/rotary_embedding: one table per kind of rope; srt/models/gemma4_causal.py: whole heads.
+    """
+    groups = [cache for cache, _ in architecture.cache_groups]
+    full = {cache.head_dim for cache in groups if isinstance(cache, FullAttention)}
+    narrow = {cache.head_dim for cache in groups if isinstance(cache, SlidingWindow)}
+    return architecture.rotary_dim + (sum(full - narrow) if narrow else 0)
+
+
+def rope_element_bytes(gpu: Gpu) -> int:
+    """float32 with CUDA, the model's 16 bit elsewhere (sglang 0.5.12 srt/layers/rotary_embedding/base.py)."""
+    return 2 if gpu.vendor == "AMD" else 4
+
+
+def rope_bytes(architecture: Architecture, gpu: Gpu) -> int:
+    """The rope tables of the whole context, which loading keeps beside the parameters."""
     if not architecture.rotary_dim or not architecture.max_position_embeddings:
         return 0
-    return rope_cache_bytes(architecture.max_position_embeddings, architecture.rotary_dim, 4)
+    width = rope_width(architecture)
+    return rope_cache_bytes(architecture.max_position_embeddings, width, rope_element_bytes(gpu))
 
 
 def absorbed_bytes(architecture: Architecture, ranks: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvtax.architectures.cache import ChunkedLocal, CompressedLatent, LayerCache, Recurrent, SlidingWindow
+from kvtax.architectures.cache import CompressedLatent, Recurrent
 from kvtax.dtypes import find_dtype
 from kvtax.engines.answer import Answer, Question, Rank
 from kvtax.engines.base import Plan
@@ -165,10 +165,10 @@ class SglangPlan(Plan):
 
     def request_bytes(self, tokens: int) -> int:
         """Bytes that one request of `tokens` tokens holds on one rank of all stages: window layers without a pool of their own hold them all."""
-        held = 0
-        for cache, _ in self.allocated:
-            held += self.recurrent_bytes(cache) if isinstance(cache, Recurrent) else _held(cache, tokens, self)
-        return held
+        return sum(
+            self.recurrent_bytes(cache) if isinstance(cache, Recurrent) else cache.bytes(tokens, self.kv_cache_dtype)
+            for cache, _ in self.allocated
+        )
 
     def growth_bytes(self, at: int | None = None) -> int:
         """What one more token adds on one rank [bytes]."""
@@ -212,10 +212,3 @@ class SglangPlan(Plan):
             shape = "windows" if self.windows_apart else "plain"
         given = self.question.deployment.gpu_memory_utilization is not None
         return f"{shape}, {'given' if given else 'automatic'} fraction"
-
-
-def _held(cache: LayerCache, tokens: int, plan: SglangPlan) -> int:
-    """What a request holds in one layer; a window holds no more than its tokens and one page."""
-    if isinstance(cache, (SlidingWindow, ChunkedLocal)):
-        return cache.bytes(tokens, plan.kv_cache_dtype)
-    return cache.bytes(tokens, plan.kv_cache_dtype)

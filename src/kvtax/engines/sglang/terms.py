@@ -84,7 +84,9 @@ def memory_terms(plan: SglangPlan, answer: Answer, detail: Divided) -> list[Term
     if detail.draft_kv_bytes:
         source = "sglang 0.5.23 srt/model_executor/pool_configurator.py: the draft's layers have the model's tokens"
         found.append(_one("runtime.draft_kv", detail.draft_kv_bytes, "draft_kv_bytes", _FORMULA, source))
-    source = "estimate: formulas.activation and the attention workspace; SGLang leaves a share for it and measures nothing"
+    source = (
+        "estimate: formulas.activation and the attention workspace; SGLang leaves a share for it and measures nothing"
+    )
     found.append(_one("activation", taken.activation_bytes, "activation_bytes", "estimate", source))
     if taken.cuda_graph_bytes:
         each = f"{memory.DECODE_GRAPH_BYTES} B a layer and decode batch, {memory.PREFILL_GRAPH_BYTES} B a layer and prefill size"
@@ -118,10 +120,13 @@ def _rope_term(plan: SglangPlan, size: int) -> Term:
     architecture = plan.question.architecture
     inputs = {
         "max_position_embeddings": Input(architecture.max_position_embeddings or 0, "tokens", _CONFIG),
-        "rotary_dim": Input(architecture.rotary_dim, "elements", _CONFIG),
+        "rope_width": Input(memory.rope_width(architecture), "elements", _CONFIG),
+        "element_bytes": Input(memory.rope_element_bytes(plan.question.gpu), "B", "float32 with CUDA, else 16 bit"),
     }
-    source = "sglang srt/layers/rotary_embedding: a table in float32"
-    return Term("runtime.rope_cache", size, "max_position_embeddings * rotary_dim * 4", inputs, source)
+    formula = "max_position_embeddings * rope_width * element_bytes"
+    return Term(
+        "runtime.rope_cache", size, formula, inputs, "sglang srt/layers/rotary_embedding: one table per kind of rope"
+    )
 
 
 def _state_terms(plan: SglangPlan, detail: Divided) -> list[Term]:
@@ -146,7 +151,9 @@ def _state_terms(plan: SglangPlan, detail: Divided) -> list[Term]:
 def _pool_term(plan: SglangPlan, detail: Divided) -> Term:
     taken, deployment = detail.memory, plan.question.deployment
     if deployment.kv_cache_memory_bytes is not None or detail.tokens.tokens < detail.rest_tokens:
-        origin = "flag" if deployment.kv_cache_memory_bytes is not None else "the most tokens that any stage or flag allows"
+        origin = (
+            "flag" if deployment.kv_cache_memory_bytes is not None else "the most tokens that any stage or flag allows"
+        )
         return _one("kv_pool", taken.kv_pool_bytes, "kv_pool_bytes", origin, "a fixed pool")
     inputs = {
         "limit_bytes": Input(taken.limit_bytes, "B", _FORMULA),

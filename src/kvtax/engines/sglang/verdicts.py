@@ -34,7 +34,9 @@ def judge(plan: SglangPlan, found: Divided, max_model_len: int) -> tuple[str, No
     if small is not None:
         return KV_TOO_SMALL, small
     if found.pool.capacity_tokens < max_model_len and found.cell.full_layers + found.cell.window_layers:
-        message = f"the server starts, but its {found.pool.capacity_tokens:,} tokens hold no request of {max_model_len:,}"
+        message = (
+            f"the server starts, but its {found.pool.capacity_tokens:,} tokens hold no request of {max_model_len:,}"
+        )
         return OVER_BUDGET, Notice("context-above-pool", message, "lower --context, or raise --gpu-memory-utilization")
     return FITS, None
 
