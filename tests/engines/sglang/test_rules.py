@@ -285,3 +285,14 @@ def test_kinds() -> None:
     assert kinds == {
         "plain, automatic fraction", "windows, given fraction", "state, automatic fraction", "latent, automatic fraction",
     }  # fmt: skip
+
+
+def test_compressed_rows_of_a_token() -> None:
+    """A log of DeepSeek-V4-Flash on Hopper prints bytes_per_full_token=15955.85."""
+    older = budget("deepseek-ai/DeepSeek-V4-Flash", gpu="h200", tp=4, engine_version="0.5.12")
+    assert older.kv_bytes_per_token == 15956
+    newer = budget("deepseek-ai/DeepSeek-V4-Flash", gpu="h200", tp=4)
+    assert newer.kv_bytes_per_token < older.kv_bytes_per_token
+    assert newer.answer.detail.request_pools_bytes > 0
+    fewer = budget("deepseek-ai/DeepSeek-V4-Flash", gpu="h200", tp=4, max_num_seqs=16)
+    assert fewer.answer.detail.request_pools_bytes < newer.answer.detail.request_pools_bytes

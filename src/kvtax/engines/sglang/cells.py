@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from kvtax.architectures.cache import (
     ChunkedLocal,
-    CompressedLatent,
     FullAttention,
     LayerCache,
     MultiHeadLatent,
@@ -14,17 +13,6 @@ from kvtax.architectures.cache import (
     SlidingWindow,
 )
 from kvtax.dtypes import DTYPES, head_bytes, latent_bytes
-
-COMPRESSED_ROW_BYTES = 584
-"""DeepSeek V4: 448 fp8 + 64 rope in 16 bit + 8 of scale (sglang 0.5.23 srt/model_executor/pool_configurator.py)."""
-COMPRESSED_INDEX_ROW_BYTES = 132
-COMPRESSED_PAGE = 256
-"""page_size of DeepSeek V4 (sglang 0.5.12 srt/arg_groups/deepseek_v4_hook.py)."""
-STATE_RING = 8
-"""Rows of the ring that holds what is not compressed yet, of a ratio of 4 (sglang 0.5.23 srt/mem_cache/deepseek_v4_memory_pool.py)."""
-STATE_RING_WITH_DRAFT = 16
-PAGE_ALIGNMENT_BYTES = 576
-"""A page of compressed rows is padded to a multiple of this (the same file, create_buffer)."""
 
 
 class Formats(NamedTuple):
@@ -96,39 +84,6 @@ def row_bytes(cache: LayerCache, kv: str) -> int:
             return width + width // 32 + index
         return latent_bytes(kv, cache.kv_lora_rank, cache.qk_rope_head_dim) + index
     return 0
-
-
-def compressed_cell(caches: tuple[CompressedLatent, ...], ratio: float, draft: bool) -> float:
-    """Bytes of one token of DeepSeek V4 in all layers: a share of window rows, and compressed rows with their index.
-
-    ratio * (layers * row + rings) + sum of (row + index) / compression
-
-    Args:
-        caches: of the layers of a stage.
-        ratio: swa_full_tokens_ratio.
-        draft: speculative decoding keeps a longer ring.
-
-    Returns:
-        Size [bytes].
-
-    Source: sglang 0.5.23 srt/model_executor/pool_configurator.py DSV4PoolConfigurator.
-    """
-    ring = STATE_RING_WITH_DRAFT if draft else STATE_RING
-    window = compressed = 0.0
-    for cache in caches:
-        window += _padded_row(COMPRESSED_PAGE)
-        if cache.ratio == 4:
-            window += ring / COMPRESSED_PAGE * 4 * 4 * (cache.head_dim + cache.index_head_dim)
-        if cache.ratio:
-            compressed += _padded_row(COMPRESSED_PAGE // cache.ratio) / cache.ratio
-            compressed += COMPRESSED_INDEX_ROW_BYTES / cache.ratio if cache.index_head_dim else 0
-    return ratio * window + compressed
-
-
-def _padded_row(rows: int) -> float:
-    """Bytes of one row with its part of a page's padding."""
-    page = -(-rows * COMPRESSED_ROW_BYTES // PAGE_ALIGNMENT_BYTES) * PAGE_ALIGNMENT_BYTES
-    return page / rows
 
 
 def state_bytes(cache: Recurrent, formats: Formats) -> int:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvtax.architectures.cache import ChunkedLocal, CompressedLatent, Recurrent, SlidingWindow
 from kvtax.engines.answer import Host, Memory, Pool, pool_bytes_per_token
-from kvtax.engines.sglang import memory, rules
-from kvtax.engines.sglang.cells import Cell, cell, compressed_cell, state_bytes
+from kvtax.engines.sglang import compressed, memory, rules
+from kvtax.engines.sglang.cells import Cell, cell, state_bytes
 from kvtax.engines.sglang.fraction import decode_graph_sizes, prefill_graph_sizes, vision_shape
 from kvtax.engines.sglang.pool import StatePool, States, TokenPool, state_pool, tokens_of, window_tokens_for
 from kvtax.engines.sglang.settings import tracking_slots
@@ -39,6 +39,7 @@ class Divided(NamedTuple):
         window: the widest window of this stage [tokens].
         rope_bytes: the rope table.
         copied_bytes: what loading keeps in another form besides: absorbed projections, scales.
+        request_pools_bytes: states and windows of compressed layers that belong to requests.
     """
 
     stage: Stage
@@ -58,6 +59,7 @@ class Divided(NamedTuple):
     window: int
     rope_bytes: int
     copied_bytes: int
+    request_pools_bytes: int
 
 
 class _Loaded(NamedTuple):
@@ -92,15 +94,36 @@ def window_ratio(plan: SglangPlan) -> float:
 
 def stage_cell(plan: SglangPlan, stage: Stage) -> tuple[Cell, float]:
     """The cell of a stage and the bytes that a draft adds to each token."""
-    ratio = window_ratio(plan)
-    compressed = tuple(cache for cache in stage.caches if isinstance(cache, CompressedLatent))
-    counted = bool(rules.rule("draft_counted", plan.version)) and plan.draft.layers > 0
-    if compressed:
-        size = compressed_cell(compressed, ratio, plan.draft.verified_tokens > 0)
-        return Cell(round(size), 0, len(compressed), 0), size / len(compressed) if counted else 0
+    sizing = compressed_sizing(plan, stage)
+    if sizing is not None:  # a draft is in the cell
+        return Cell(round(compressed.token_bytes(sizing)), 0, len(sizing.caches), 0), 0
     found = cell(list(stage.caches), plan.kv_cache_dtype, plan.windows_apart)
+    counted = bool(rules.rule("draft_counted", plan.version)) and plan.draft.layers > 0
     per_layer = found.full_bytes / found.full_layers if found.full_layers else 0
     return found, plan.draft.layers * per_layer if counted else 0
+
+
+def compressed_sizing(plan: SglangPlan, stage: Stage) -> compressed.Sizing | None:
+    """How the pools of compressed layers are sized, None without any."""
+    caches = tuple(cache for cache in stage.caches if isinstance(cache, CompressedLatent))
+    if not caches:
+        return None
+    deployment = plan.question.deployment
+    kind = str(rules.rule("compressed_pools", plan.version))
+    mtp = {
+        layer for tensor in plan.question.architecture.tensors if tensor.component == "mtp" for layer in tensor.layers
+    }
+    return compressed.Sizing(
+        caches,
+        len(caches) + (len(mtp) if kind != "by_requests" else 0),
+        kind,
+        window_ratio(plan),
+        deployment.swa_full_tokens_ratio is not None,
+        plan.asked_requests or compressed.DEFAULT_REQUESTS,
+        int(plan.settings["max_num_batched_tokens"].value),
+        bool(plan.settings["enable_prefix_caching"].value),
+        plan.draft.verified_tokens,
+    )
 
 
 def _states(plan: SglangPlan, stage: Stage) -> States | None:
@@ -224,6 +247,8 @@ def divide(plan: SglangPlan, stage: Stage, max_model_len: int, most: int | None 
     asked = _states(plan, stage)
     states = state_pool(supply.rest_bytes, asked) if asked is not None else None
     state_part = states.state_bytes + states.draft_bytes if states is not None else 0
+    sizing = compressed_sizing(plan, stage)
+    state_part += compressed.fixed_bytes(sizing) if sizing is not None else 0
     left = supply.rest_bytes - state_part
     if deployment.kv_cache_memory_bytes is not None:
         left = deployment.kv_cache_memory_bytes
@@ -241,6 +266,7 @@ def divide(plan: SglangPlan, stage: Stage, max_model_len: int, most: int | None 
         stage, taken, _pool(plan, fitted, max_model_len), Host(loaded.offloaded_bytes), fitted.cell, fitted.tokens, states,
         supply.free_bytes, supply.rest_bytes, supply.multimodal_bytes, loaded.draft_bytes, fitted.draft_kv_bytes,
         fitted.every.tokens, requests, fitted.window, loaded.rope_bytes, loaded.copied_bytes,
+        compressed.fixed_bytes(sizing) if sizing is not None else 0,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from kvtax.engines.base import Plan
 from kvtax.engines.sglang import checks, memory, rules
 from kvtax.engines.sglang import terms as sglang_terms
 from kvtax.engines.sglang.cells import Formats, state_bytes
+from kvtax.engines.sglang.compressed import DEFAULT_REQUESTS
 from kvtax.engines.sglang.divide import Divided, divide
 from kvtax.engines.sglang.drafts import find_draft
 from kvtax.engines.sglang.settings import settle
@@ -126,6 +127,10 @@ class SglangPlan(Plan):
         asked = self.question.deployment.max_num_seqs
         if asked is None and self.draft.verified_tokens:
             return int(rules.rule("draft_requests", self.version))
+        if asked is None and any(
+            isinstance(cache, CompressedLatent) for cache, _ in self.question.architecture.cache_groups
+        ):
+            return DEFAULT_REQUESTS
         return asked
 
     # ---- the answer ----

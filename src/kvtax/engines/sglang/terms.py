@@ -78,6 +78,9 @@ def memory_terms(plan: SglangPlan, answer: Answer, detail: Divided) -> list[Term
         found.append(_one("runtime.multimodal", detail.multimodal_bytes, "embedding_cache_bytes", "sglang", source))
     if detail.states is not None:
         found += _state_terms(plan, detail)
+    if detail.request_pools_bytes:
+        source = "sglang 0.5.23 srt/model_executor/pool_configurator.py DSV4PoolConfigurator"
+        found.append(_one("runtime.request_pools", detail.request_pools_bytes, "request_pools_bytes", _FORMULA, source))
     if detail.draft_weights_bytes:
         source = "sglang 0.5.15 and later: draft weights are loaded before the pool is sized"
         found.append(_one("runtime.draft_weights", detail.draft_weights_bytes, "draft_weights_bytes", "model", source))
