@@ -259,11 +259,12 @@ def divide(plan: SglangPlan, stage: Stage, max_model_len: int, most: int | None 
         plan.question.total_bytes, supply.limit_bytes, loaded.weights_bytes, loaded.extra_bytes, beside, supply.outside_bytes,
         activation, graphs, fitted.kv_pool_bytes,
     )  # fmt: skip
-    requests = plan.max_running_requests(max(fitted.tokens.tokens, 0), max_model_len)
+    keeps = fitted.cell.full_layers + fitted.cell.window_layers
+    requests = plan.max_running_requests(max(fitted.tokens.tokens, 0) if keeps else 1 << 62, max_model_len)
     if states is not None:
         requests = max(0, min(requests, states.requests))
     return Divided(
-        stage, taken, _pool(plan, fitted, max_model_len), Host(loaded.offloaded_bytes), fitted.cell, fitted.tokens, states,
+        stage, taken, _pool(plan, fitted, max_model_len, requests), Host(loaded.offloaded_bytes), fitted.cell, fitted.tokens, states,
         supply.free_bytes, supply.rest_bytes, supply.multimodal_bytes, loaded.draft_bytes, fitted.draft_kv_bytes,
         fitted.every.tokens, requests, fitted.window, loaded.rope_bytes, loaded.copied_bytes,
         compressed.fixed_bytes(sizing) if sizing is not None else 0,
@@ -276,8 +277,10 @@ def _window(cache: object) -> int:
     return cache.chunk if isinstance(cache, ChunkedLocal) else 0
 
 
-def _pool(plan: SglangPlan, fitted: _Fitted, max_model_len: int) -> Pool:
-    """The pool as every engine reports it: pages of max_total_num_tokens."""
+def _pool(plan: SglangPlan, fitted: _Fitted, max_model_len: int, requests: int) -> Pool:
+    """The pool as every engine reports it: pages of max_total_num_tokens; without a layer that keeps tokens as many requests as run at once."""
+    if not fitted.cell.full_layers + fitted.cell.window_layers:
+        return Pool(plan.page_size, 0, 0, 0, 0, float(requests), plan.state_bytes(), 0)
     page, count = plan.page_size, max(fitted.tokens.tokens, 0)
     pages, each = count // page, ceil_div(max_model_len, page)
     per_token = fitted.cell.full_bytes

@@ -17,6 +17,7 @@ from kvtax.engines.sglang.stages import allocated_caches, attention_ranks, make_
 from kvtax.engines.sglang.verdicts import judge
 from kvtax.errors import InputError
 from kvtax.terms import Notice, Term
+from kvtax.units import format_bytes
 
 SHORTEST_REQUESTS, MOST_REQUESTS = 2048, 4096
 
@@ -57,6 +58,10 @@ class SglangPlan(Plan):
 
     def _say(self) -> None:
         deployment = self.question.deployment
+        if deployment.free_memory is not None and deployment.free_memory > self.question.total_bytes:
+            given, total = format_bytes(deployment.free_memory), format_bytes(self.question.total_bytes)
+            message = f"free_memory {given} is more than the card's {total}"
+            self.notices.append(Notice("free-above-total", message, "give the size of the card too: --vram"))
         if self.draft.estimated:
             self.notices.append(
                 Notice(
@@ -98,6 +103,13 @@ class SglangPlan(Plan):
     def cache_ranks(self) -> int:
         """Ranks over which key/value heads and states are split."""
         return self.ranks
+
+    @property
+    def cards(self) -> int:
+        """Cards that the parallel sizes use: with DP attention its ranks are among those of tensor parallelism."""
+        deployment = self.question.deployment
+        apart = 1 if deployment.enable_dp_attention else deployment.data_parallel_size
+        return deployment.tensor_parallel_size * deployment.pipeline_parallel_size * apart
 
     def default_max_model_len(self) -> int:
         """The config's limit; 2048 where it states none.

@@ -50,7 +50,8 @@ def _pool_too_small(plan: SglangPlan, found: Divided, loaded: int) -> Notice | N
                 f"(max_mamba_cache_size={found.states.slots})"
             )
             return Notice("state-pool-empty", message, "raise --gpu-memory-utilization, or lower --max-num-seqs")
-        if found.memory.kv_pool_bytes <= 0 or found.tokens.tokens <= 0:
+        keeps = found.cell.full_layers + found.cell.window_layers
+        if found.memory.kv_pool_bytes < 0 or (keeps and found.tokens.tokens <= 0):
             least = -(-loaded * 1000 // max(found.free_bytes, 1)) / 1000
             message = (
                 "SGLang: Not enough memory. Please try to increase --mem-fraction-static. "
