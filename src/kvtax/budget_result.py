@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvtax.deployment import Deployment
-from kvtax.engines.answer import FITS, KV_TOO_SMALL, Answer, Host, Memory, Pool, Rank, Setting
+from kvtax.engines.answer import FITS, KV_TOO_SMALL, OUT_OF_MEMORY, REFUSED, Answer, Host, Memory, Pool, Rank, Setting
 from kvtax.formulas.roofline import compute_bound_batch
 from kvtax.hardware.gpu import Gpu
 from kvtax.prepared import Prepared
@@ -102,6 +102,13 @@ class Budget:
     def ranks(self) -> tuple[Rank, ...]:
         """Every rank where they differ; the tightest one is the budget's own."""
         return self.answer.ranks
+
+    @property
+    def prints(self) -> tuple[str, ...]:
+        """The lines about capacity that the engine itself prints at start, where it starts."""
+        if not self.prepared.engine_known or self.verdict in (REFUSED, OUT_OF_MEMORY):
+            return ()
+        return tuple(self.prepared.plan.prints(self.answer, self.max_model_len))
 
     # ---- KV ----
 
@@ -216,13 +223,10 @@ class Budget:
     @property
     def interval(self) -> dict[str, Any]:
         """The range that holds 90 % of real starts: pool and concurrency."""
-        from kvtax.engines.vllm.interval import pool_margin
-
-        low, high = pool_margin(self.prepared.architecture, self.prepared.gpu, self.memory.total_bytes)
-        pool = self.kv_pool_bytes
+        margin = self.prepared.plan.margin()
+        pool, total = self.kv_pool_bytes, self.memory.total_bytes
         need = self.kv_bytes_per_request
-        fixed = self.prepared.deployment.kv_cache_memory_bytes is not None
-        bounds = [pool, pool] if fixed else [pool + low, pool + high]
+        bounds = [pool + int(margin.low * total), pool + int(margin.high * total)]
         if not self.prepared.engine_known:
             bounds = [min(pool, 0), pool]
         requests = [max(bound, 0) / need if need else self.max_concurrency for bound in bounds]

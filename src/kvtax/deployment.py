@@ -287,13 +287,22 @@ def make_deployment(fields: Mapping[str, Any]) -> Deployment:
         values[name] = checked
     if not values.get("model"):
         raise InputError("no model is given", code="no-model", hint="name one: --model llama-3-8b")
-    engine = values.get("engine", "vllm")
-    engine = _ENGINE_SPELLINGS.get(engine.lower(), engine.lower())
+    return Deployment(**(values | {"engine": find_engine(values.get("engine", "vllm"))}))
+
+
+def find_engine(name: str) -> str:
+    """The engine of a name or one of its usual spellings (`trtllm`, `llama-cpp`, `hf`).
+
+    Raises:
+        InputError: no such engine.
+    """
+    word = name.strip().lower()
+    engine = _ENGINE_SPELLINGS.get(word, word)
     if engine not in ENGINES:
         raise InputError(
-            f"engine {engine[:64]!r} is not known", code="unknown-engine", hint="known: " + ", ".join(ENGINES)
+            f"engine {name[:64]!r} is not known", code="unknown-engine", hint="known: " + ", ".join(ENGINES)
         )
-    return Deployment(**(values | {"engine": engine}))
+    return engine
 
 
 def _unknown_field(key: str) -> InputError:

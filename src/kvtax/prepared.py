@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kvtax.architectures.cache import MultiHeadLatent
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Card, Question
 from kvtax.engines.registry import make_plan
-from kvtax.engines.vllm.interval import margin
 from kvtax.errors import InputError, UnknownNameError
 from kvtax.hardware.gpu import Gpu
 from kvtax.sources.gpus import find_gpu
@@ -40,9 +38,7 @@ class Prepared:
         if deployment.quantization and not _is_own(deployment.quantization, architecture.quantization):
             from kvtax.architectures.quantization import named_quantization
 
-            latent = any(isinstance(cache, MultiHeadLatent) for cache, _ in architecture.cache_groups)
-            scheme = named_quantization(deployment.quantization, latent=latent)
-            architecture = architecture.replace(quantization=scheme)
+            architecture = architecture.replace(quantization=named_quantization(deployment.quantization, architecture))
         self.architecture = architecture
         self.question = Question(
             deployment, architecture, smallest.gpu, smallest.total_bytes, smallest.total_origin, cards
@@ -72,13 +68,13 @@ class Prepared:
                     "give the figure that the driver reports: --vram",
                 )
             )
-        thin = margin(self.architecture, self.gpu)
-        if self.engine_known and thin.starts < FEW_STARTS:
+        thin = self.plan.margin()
+        if self.engine_known and thin.low < thin.high and thin.starts < FEW_STARTS:
             self.notices.append(
                 Notice(
                     "interval-thin",
-                    f"the interval for {self.gpu.name} rests on {thin.starts} real starts: {thin.why}",
-                    "give --free-memory as the engine sees it",
+                    f"the interval rests on {thin.starts} real starts of this kind ({thin.kind})",
+                    "give --weights-bytes and --free-memory as the engine prints them",
                 )
             )
         if not self.engine_known:

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("kvtax.cli.inspect", "The anatomy of a model: layers, weights, and how its KV grows."),
     "models": ("kvtax.cli.models", "The models of the catalogue, and the architectures that are understood."),
     "gpus": ("kvtax.cli.gpus", "The cards of the catalogue, with the memory that engines see."),
+    "engines": ("kvtax.cli.engines", "The engines whose rules are known, and how far real servers lay from them."),
 }
 
 

@@ -16,6 +16,7 @@ from typer.main import get_command
 from kvtax.cli import COMMANDS, load_command
 from kvtax.cli.exits import UsageError
 from kvtax.cli.options import FLAG, MANY, Command, Option
+from kvtax.deployment import ENGINES
 
 ABOUT = (
     "Where the VRAM of an inference server goes, how many requests fit, and what to change. To the byte, and offline."
@@ -203,7 +204,7 @@ def _complete(option: str) -> Callable[..., list[str]] | None:
 _WORDS = {
     "format": ("table", "plain", "json", "markdown", "csv", "html"),
     "color": ("auto", "always", "never"),
-    "engine": ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers"),
+    "engine": ENGINES,
 }
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kvtax.cli.engine_options import ENGINE_OPTIONS
 from kvtax.cli.exits import Exit, UsageError, say, say_error, worst
 from kvtax.cli.options import (
     CARD_OPTIONS,
     CATALOGUE,
-    ENGINE_OPTIONS,
     EXPLAIN,
     FORMAT_OPTIONS,
     LOAD_OPTIONS,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kvtax.cli.engine_options import ENGINE_OPTIONS
 from kvtax.cli.exits import Exit, UsageError
 from kvtax.cli.options import (
     CATALOGUE,
-    ENGINE_OPTIONS,
     FLAG,
     LOAD_OPTIONS,
     MODEL,

@@ -66,7 +66,7 @@ class Command(NamedTuple):
     run: Callable[[Mapping[str, Any]], int]
 
 
-_MODEL, _CARD, _ENGINE, _LOAD, _OUTPUT = "Model", "Cards", "Engine", "Requests", "Output"
+_MODEL, _CARD, _LOAD, _OUTPUT = "Model", "Cards", "Requests", "Output"
 
 MODEL = Option(
     "model",
@@ -96,7 +96,7 @@ CARD_OPTIONS = (
     Option(
         "gpu",
         ("-g", "--gpu"),
-        "A card, such as a100-80 or h100-sxm; may be repeated. Left out: the common cards.",
+        "A card, such as a100-80 or h100-sxm; may be repeated; a+b: together. Left out: the common cards.",
         _CARD,
         MANY,
     ),
@@ -108,30 +108,6 @@ CARD_OPTIONS = (
         "free_memory", ("--free-memory",), "What the engine sees free when it starts to load.", _CARD, metavar="SIZE"
     ),
 )
-ENGINE_OPTIONS = (
-    Option("engine", ("--engine",), "vllm, sglang, tensorrt-llm, llama.cpp or transformers [vllm].", _ENGINE),
-    Option("engine_version", ("--engine-version",), "Picks the rules of that release [the newest known].", _ENGINE, metavar="VERSION"),
-    Option("tensor_parallel_size", ("--tp", "--tensor-parallel-size"), "Ranks that split each layer [1].", _ENGINE, metavar="N"),
-    Option("pipeline_parallel_size", ("--pp", "--pipeline-parallel-size"), "Ranks that take layers in turn [1].", _ENGINE, metavar="N"),
-    Option("data_parallel_size", ("--dp", "--data-parallel-size"), "Copies of the model [1].", _ENGINE, metavar="N"),
-    Option("expert_parallel", ("--ep", "--expert-parallel", "--enable-expert-parallel"), "Experts whole on ranks instead of split.", _ENGINE, FLAG),
-    Option("decode_context_parallel_size", ("--dcp", "--decode-context-parallel-size"), "Ranks that share a request's tokens [1].", _ENGINE, metavar="N"),
-    Option("gpu_memory_utilization", ("--gpu-memory-utilization",), "Share of the card that the engine may take, 0 to 1.", _ENGINE, metavar="SHARE",
-           also=("--mem-fraction-static", "--kv-cache-free-gpu-memory-fraction")),
-    Option("kv_cache_memory_bytes", ("--kv-cache-memory-bytes",), "A fixed KV pool instead of a share of the card.", _ENGINE, metavar="SIZE"),
-    Option("kv_cache_dtype", ("--kv-cache-dtype",), "Of keys and values: auto, fp8, nvfp4, int8_per_token_head ...", _ENGINE),
-    Option("block_size", ("--block-size",), "Tokens of a KV block.", _ENGINE, metavar="N", also=("--page-size", "--tokens-per-block")),
-    Option("max_num_seqs", ("--max-num-seqs",), "Requests that may run at once.", _ENGINE, metavar="N",
-           also=("--max-running-requests", "--max-batch-size")),
-    Option("max_num_batched_tokens", ("--max-num-batched-tokens",), "Tokens of one step.", _ENGINE, metavar="N",
-           also=("--max-num-tokens", "--chunked-prefill-size")),
-    Option("enforce_eager", ("--enforce-eager",), "No CUDA graphs.", _ENGINE, FLAG, also=("--disable-cuda-graph",)),
-    Option("enable_prefix_caching", ("--enable-prefix-caching",), "Keep blocks of finished requests for reuse.", _ENGINE, FLAG,
-           off=("--no-enable-prefix-caching",)),
-    Option("async_scheduling", ("--async-scheduling",), "Schedule a step while one runs.", _ENGINE, FLAG, off=("--no-async-scheduling",)),
-    Option("disable_hybrid_kv_cache_manager", ("--disable-hybrid-kv-cache-manager",), "Window layers allocate like full ones.", _ENGINE, FLAG),
-    Option("mamba_ssm_cache_dtype", ("--mamba-ssm-cache-dtype",), "Of recurrent state.", _ENGINE),
-)  # fmt: skip
 LOAD_OPTIONS = (
     Option(
         "max_model_len",
@@ -173,21 +149,4 @@ def deployment_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a Deployment among the values of a command, without `gpu` (a command may be given several)."""
     from kvtax.deployment import Deployment
 
-    fields = {name: values[name] for name in Deployment._fields if name != "gpu" and values.get(name) is not None}
-    share = fields.get("gpu_memory_utilization")
-    if isinstance(share, str):
-        fields["gpu_memory_utilization"] = _share(share)
-    return fields
-
-
-def _share(text: str) -> float:
-    from kvtax.errors import InputError
-
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(
-            f"must be a number above 0 and at most 1, not {text[:64]!r}",
-            code="invalid-quantity",
-            where="gpu_memory_utilization",
-        ) from None
+    return {name: values[name] for name in Deployment._fields if name != "gpu" and values.get(name) is not None}

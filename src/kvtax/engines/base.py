@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from kvtax.architectures.cache import Recurrent
 from kvtax.engines.answer import Answer, Memory, Question, Setting
+from kvtax.engines.intervals import EXACT, Margin, margin
 from kvtax.terms import Notice, Term
 
 Version = tuple[int, ...]
@@ -69,8 +70,16 @@ class Plan(ABC):
     """Fields of a Deployment that this engine has a counterpart for, besides those that every engine has."""
     NEWEST: ClassVar[Version]
     OLDEST: ClassVar[Version]
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+    """What changed from release to release."""
+    CHECKED: ClassVar[str] = ""
+    """What the rules were checked against beside real starts, in a few words."""
     ALLOCATES: ClassVar[bool] = False
     """True: the cache is allocated for what is asked, False: the pool is what is left."""
+    LABELS: ClassVar[dict[str, str]] = {
+        "kv_pool": "KV pool", "activation": "activation", "cuda_graphs": "CUDA graphs", "runtime": "runtime",
+    }  # fmt: skip
+    """What people call the parts of the memory in this engine."""
 
     version: Version
     settings: dict[str, Setting]
@@ -150,6 +159,11 @@ class Plan(ABC):
     def prints(self, answer: Answer, max_model_len: int) -> list[str]:
         """The lines about capacity that the engine itself would print at start; none where it prints none."""
         return []
+
+    def margin(self) -> Margin:
+        """How far the pools of real starts of this kind lie from the prediction."""
+        fixed = self.question.deployment.kv_cache_memory_bytes is not None
+        return EXACT if fixed or self.ALLOCATES else margin(self.NAME, self.kind())
 
     # ---- what follows from them ----
 

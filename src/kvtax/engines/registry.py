@@ -8,11 +8,15 @@ from typing import cast
 from kvtax.deployment import COMMON_FIELDS, Deployment
 from kvtax.engines.answer import Question
 from kvtax.engines.base import Plan
-from kvtax.errors import InputError
+from kvtax.errors import InputError, NotKnownError
 
 PLANS = {
     "vllm": ("kvtax.engines.vllm.plan", "VllmPlan"),
     "sglang": ("kvtax.engines.sglang.plan", "SglangPlan"),
+    "tensorrt-llm": ("kvtax.engines.tensorrt_llm.plan", "TensorRtLlmPlan"),
+    "tgi": ("kvtax.engines.tgi.plan", "TgiPlan"),
+    "lmdeploy": ("kvtax.engines.lmdeploy.plan", "LmDeployPlan"),
+    "transformers": ("kvtax.engines.transformers_generate.plan", "TransformersPlan"),
 }
 """Name in `--engine` -> module and class; imported when it is asked for."""
 
@@ -32,7 +36,15 @@ def make_plan(question: Question) -> Plan:
 
     Raises:
         InputError: a field that this engine has no counterpart for is set.
+        NotKnownError: an engine whose rules are not known.
     """
+    if question.deployment.engine not in PLANS:
+        raise NotKnownError(
+            f"the rules of {question.deployment.engine} are not in this release",
+            code="engine-not-modelled",
+            hint="engines whose rules are known: " + ", ".join(PLANS),
+            where="engine",
+        )
     made = plan_class(question.deployment.engine)
     check_fields(question.deployment, made)
     return made(question)

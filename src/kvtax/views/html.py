@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kvtax.terms import Notice
 from kvtax.units import format_gib, format_share
 from kvtax.views.cards import HEADINGS, CardRow
+from kvtax.views.rank_rows import RANK_HEADINGS
 from kvtax.views.safe import html
 from kvtax.views.sheet import Sheet, make_sheet
 
@@ -80,6 +81,7 @@ def _pieces(sheet: Sheet) -> Iterator[str]:
         label = figure.label.capitalize() if tag == "th" else figure.label
         yield f'<tr><{tag}>{html(label)}</{tag}><{tag} class="n">{html(figure.number)}</{tag}><{tag}>{html(figure.unit)}{remark}</{tag}></tr>'
     yield "</table>"
+    yield from _ranks_and_prints(sheet)
     if sheet.remedies:
         rows = (
             f"<li><code>{html(remedy.flags)}</code>: {html(remedy.gives)} ({html(remedy.cost)})</li>"
@@ -87,6 +89,19 @@ def _pieces(sheet: Sheet) -> Iterator[str]:
         )
         yield "<p>What would help most:</p><ol>" + "".join(rows) + "</ol>"
     yield _notices(sheet.notices)
+
+
+def _ranks_and_prints(sheet: Sheet) -> Iterator[str]:
+    if sheet.ranks:
+        heads = "".join(f'<th class="n">{html(heading)}</th>' for heading in RANK_HEADINGS[1:])
+        yield f"<table><tr><th></th>{heads}<th></th></tr>"
+        for name, *cells, tightest in sheet.ranks:
+            row = "".join(f'<td class="n">{html(str(cell))}</td>' for cell in cells)
+            yield f"<tr><td>{html(name)}</td>{row}<td>{'tightest' if tightest else ''}</td></tr>"
+        yield "</table>"
+    if sheet.prints:
+        lines = "".join(f"<li><code>{html(line)}</code></li>" for line in sheet.prints)
+        yield f"<p>What {html(sheet.printer)} prints:</p><ul>{lines}</ul>"
 
 
 def _notices(notices: Sequence[Notice]) -> str:

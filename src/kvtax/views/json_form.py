@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvtax.budgets import Budget
+    from kvtax.engines.answer import Rank
 
 
 def deployment_to_dict(budget: Budget) -> dict[str, Any]:
@@ -26,6 +27,25 @@ def deployment_to_dict(budget: Budget) -> dict[str, Any]:
     if fields["quantization"] is None and budget.prepared.architecture.quantization is not None:
         fields["quantization"] = budget.prepared.architecture.quantization.name
     return fields
+
+
+def _rank_to_dict(rank: Rank) -> dict[str, Any]:
+    memory = rank.memory
+    return {
+        "name": rank.name,
+        "layers": rank.layers,
+        "total_bytes": memory.total_bytes,
+        "weights_bytes": memory.weights_bytes,
+        "model_load_bytes": memory.weights_bytes + memory.load_extra_bytes,
+        "activation_bytes": memory.activation_bytes,
+        "cuda_graph_bytes": memory.cuda_graph_bytes,
+        "runtime_bytes": memory.runtime_bytes,
+        "kv_pool_bytes": memory.kv_pool_bytes,
+        "unallocated_bytes": memory.unallocated_bytes,
+        "capacity_tokens": rank.pool.capacity_tokens,
+        "max_concurrency": rank.pool.max_concurrency,
+        "host": rank.host._asdict(),
+    }
 
 
 def budget_to_dict(budget: Budget) -> dict[str, Any]:
@@ -59,7 +79,9 @@ def budget_to_dict(budget: Budget) -> dict[str, Any]:
             "kv_pool_bytes": budget.kv_pool_bytes,
             "kv_demand_bytes": budget.kv_demand_bytes,
             "unallocated_bytes": budget.unallocated_bytes,
+            "loading_bytes": memory.loading_bytes,
         },
+        "ranks": [_rank_to_dict(rank) for rank in budget.ranks],
         "host": budget.host._asdict(),
         "kv": {
             "bytes_per_token": budget.kv_bytes_per_token,
@@ -78,6 +100,8 @@ def budget_to_dict(budget: Budget) -> dict[str, Any]:
             "fits": budget.fits,
         },
         "verdict": budget.verdict,
+        "reason": None if budget.answer.reason is None else budget.answer.reason.to_dict(),
+        "prints": list(budget.prints),
         "interval": budget.interval,
         "terms": [term.to_dict() for term in budget.terms],
         "notices": [notice.to_dict() for notice in budget.notices],

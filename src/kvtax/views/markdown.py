@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from kvtax.terms import Notice
 from kvtax.units import format_gib, format_share
 from kvtax.views.cards import HEADINGS, CardRow
+from kvtax.views.rank_rows import RANK_HEADINGS
 from kvtax.views.safe import markdown
 from kvtax.views.sheet import Sheet
 
@@ -37,6 +38,18 @@ def _lines(sheet: Sheet) -> Iterator[str]:
     for figure in sheet.figures:
         number, unit = (f"{figure.number} %", "") if figure.unit == "%" else (figure.number, figure.unit)
         yield f"| {markdown(figure.label)} | {markdown(number)} | {markdown(_after(unit, figure.remark))} |"
+    if sheet.ranks:
+        yield ""
+        yield f"| {' | '.join(RANK_HEADINGS)} |"
+        yield "|:--|" + "--:|" * (len(RANK_HEADINGS) - 1)
+        for *cells, tightest in sheet.ranks:
+            cells[0] = f"{cells[0]} (tightest)" if tightest else cells[0]
+            yield f"| {' | '.join(markdown(str(cell)) for cell in cells)} |"
+    if sheet.prints:
+        yield ""
+        yield f"What {markdown(sheet.printer)} prints:"
+        yield ""
+        yield from (f"- {markdown(line)}" for line in sheet.prints)
     if sheet.remedies:
         yield ""
         yield "What would help most:"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from kvtax.units import format_bytes
 from kvtax.views.cards import HEADINGS, CardRow
+from kvtax.views.rank_rows import RANK_HEADINGS
 from kvtax.views.sheet import Sheet
 
 
@@ -26,6 +27,11 @@ def _lines(sheet: Sheet) -> Iterator[str]:
     for figure in (*sheet.figures, sheet.concurrency):
         remark = f" ({figure.remark})" if figure.remark else ""
         yield f"{figure.key}: {figure.number} {figure.unit}{remark}"
+    for rank in sheet.ranks:
+        figures = ", ".join(f"{heading} {cell}" for heading, cell in zip(RANK_HEADINGS[1:], rank[1:], strict=False))
+        yield f"rank {rank.name}: {figures}" + (", tightest" if rank.tightest else "")
+    for line in sheet.prints:
+        yield f"prints: {line}"
     for remedy in sheet.remedies:
         yield f"remedy: {remedy.flags}: {remedy.gives} ({remedy.cost})"
     for notice in sheet.notices:

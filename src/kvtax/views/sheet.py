@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvtax.terms import Notice
 from kvtax.units import format_bytes, format_count, format_parameters, format_requests, format_share
+from kvtax.views.rank_rows import RankRow, rank_rows
 from kvtax.views.safe import safe
 
 if TYPE_CHECKING:
@@ -91,6 +92,9 @@ class Sheet(NamedTuple):
     sentence: str
     remedies: tuple[Remedy, ...]
     notices: tuple[Notice, ...]
+    ranks: tuple[RankRow, ...] = ()
+    prints: tuple[str, ...] = ()
+    printer: str = ""
 
 
 def make_sheet(budget: Budget, levers: Sequence[Lever] = ()) -> Sheet:
@@ -125,6 +129,9 @@ def make_sheet(budget: Budget, levers: Sequence[Lever] = ()) -> Sheet:
         notices=tuple(
             Notice(*(safe(text, 1000) for text in notice)) for notice in budget.notices[budget.verdict == "refused" :]
         ),
+        ranks=rank_rows(budget),
+        prints=tuple(safe(line, 400) for line in budget.prints),
+        printer=budget.prepared.plan.label,
     )
 
 
@@ -147,14 +154,17 @@ def _parts(budget: Budget) -> list[Part]:
     taken, known = budget.memory, budget.prepared.engine_known
     parts = [Part("weights", "weights", taken.weights_bytes), *_components(budget)]
     if known:
-        fixed = budget.deployment.kv_cache_memory_bytes is not None
-        parts.append(Part("kv_pool", "KV pool (fixed)" if fixed else "KV pool", budget.kv_pool_bytes))
-        parts.append(Part("activation", "activation", taken.activation_bytes))
-        parts.append(Part("cuda_graphs", "CUDA graphs", taken.cuda_graph_bytes))
-        parts.append(Part("runtime", "runtime", budget.runtime_bytes))
+        plan = budget.prepared.plan
+        fixed, labels = budget.deployment.kv_cache_memory_bytes is not None, plan.LABELS
+        parts.append(Part("kv_pool", labels["kv_pool"] + " (fixed)" * fixed, budget.kv_pool_bytes))
+        parts.append(Part("activation", labels["activation"], taken.activation_bytes))
+        if taken.cuda_graph_bytes or not plan.ALLOCATES:
+            parts.append(Part("cuda_graphs", labels["cuda_graphs"], taken.cuda_graph_bytes))
+        parts.append(Part("runtime", labels["runtime"], budget.runtime_bytes))
         label = "overdrawn" if budget.unallocated_bytes < 0 else "unallocated"
-        if not fixed and budget.unallocated_bytes >= 0:
-            label += f" (limit {budget.settings()['gpu_memory_utilization'].value:g})"
+        share = budget.settings().get("gpu_memory_utilization")
+        if not fixed and budget.unallocated_bytes >= 0 and share is not None:
+            label += f" (limit {share.value:g})"
         parts.append(Part("unallocated", label, budget.unallocated_bytes))
     else:
         parts.append(Part("kv_pool", "left for KV and all else", budget.kv_pool_bytes))
@@ -211,9 +221,23 @@ def _figures(budget: Budget) -> list[Figure]:
     if budget.capacity_tokens and budget.prepared.engine_known:
         figures.append(Figure("capacity_tokens", "pool capacity", format_count(budget.capacity_tokens), "tokens"))
     figures.append(_longest(budget))
+    figures += _beside(budget)
     figures += _crossing(budget)
     figures += _batch(budget)
     return figures + _waste(budget)
+
+
+def _beside(budget: Budget) -> list[Figure]:
+    """What loading needs for a while, and what is kept in RAM."""
+    figures = []
+    if budget.memory.loading_bytes:
+        figures.append(Figure("loading", "more while loading", *split_bytes(budget.memory.loading_bytes)))
+    host = budget.host
+    if any(host):
+        words = ("weights", host.weights_bytes), ("KV", host.kv_bytes), ("buffers", host.compute_bytes)
+        remark = ", ".join(f"{word} {format_bytes(size)}" for word, size in words if size)
+        figures.append(Figure("host", "in RAM", *split_bytes(sum(host)), remark))
+    return figures
 
 
 def _crossing(budget: Budget) -> list[Figure]:

@@ -6,11 +6,13 @@ import io
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from kvtax.units import format_gib, format_share
 from kvtax.views.cards import HEADINGS, CardRow
+from kvtax.views.rank_rows import RANK_HEADINGS
 from kvtax.views.sheet import INFORMATIVE, Part, Sheet
 
 _VERDICT_STYLE = {"fits": "bold green", "over_budget": "bold yellow"}
@@ -49,6 +51,9 @@ def table_text(sheet: Sheet, *, width: int, colour: bool, unicode: bool = True) 
     console.print(_parts_table(sheet, width, unicode))
     console.print()
     console.print(_figures_table(sheet))
+    if sheet.ranks:
+        console.print()
+        console.print(_ranks_table(sheet))
     console.print()
     style = _VERDICT_STYLE.get(sheet.verdict, "bold red")
     verdict = _hanging()
@@ -58,8 +63,23 @@ def table_text(sheet: Sheet, *, width: int, colour: bool, unicode: bool = True) 
         console.print()
         console.print(Text("What would help most", "bold"))
         console.print(_remedies_table(sheet))
+    if sheet.prints:
+        console.print()
+        console.print(Text(f"What {sheet.printer} prints", "bold"))
+        for line in sheet.prints:
+            console.print(Padding(Text(line, "dim"), (0, 0, 0, 2)))
     _notices(console, sheet.notices)
     return _trimmed(out)
+
+
+def _ranks_table(sheet: Sheet) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for index, heading in enumerate(RANK_HEADINGS):
+        table.add_column(heading, justify="right" if index else "left", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for *cells, tightest in sheet.ranks:
+        table.add_row(*(Text(str(cell), "bold" if tightest else "") for cell in cells), "tightest" if tightest else "")
+    return table
 
 
 def _console(width: int, colour: bool) -> tuple[Console, io.StringIO]:
