@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvtax.architectures.cache import ChunkedLocal, CompressedLatent, Recurrent, SlidingWindow
 from kvtax.engines.answer import Host, Memory, Pool, pool_bytes_per_token
+from kvtax.engines.loading import Load, load_off_driver
 from kvtax.engines.sglang import compressed, memory, rules
 from kvtax.engines.sglang.cells import Cell, cell, state_bytes
 from kvtax.engines.sglang.fraction import decode_graph_sizes, prefill_graph_sizes, vision_shape
 from kvtax.engines.sglang.pool import StatePool, States, TokenPool, state_pool, tokens_of, window_tokens_for
 from kvtax.engines.sglang.settings import tracking_slots
-from kvtax.engines.sglang.stages import Stage
+from kvtax.engines.sglang.stages import RankStage
 from kvtax.units import MIB, ceil_div
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ class Divided(NamedTuple):
         rest_tokens: tokens before max_total_tokens, negative where the share is overdrawn.
         max_running_requests: of one attention rank.
         window: the widest window of this stage [tokens].
-        rope_bytes: the rope table.
-        copied_bytes: what loading keeps in another form besides: absorbed projections, scales.
+        load: what is held beside the parameters.
+        scale_copies_bytes: float32 scales that stay beside repacked experts.
         request_pools_bytes: states and windows of compressed layers that belong to requests.
     """
 
-    stage: Stage
+    stage: RankStage
     memory: Memory
     pool: Pool
     host: Host
@@ -57,33 +58,34 @@ class Divided(NamedTuple):
     rest_tokens: int
     max_running_requests: int
     window: int
-    rope_bytes: int
-    copied_bytes: int
+    load: Load
+    scale_copies_bytes: int
     request_pools_bytes: int
 
 
 class _Loaded(NamedTuple):
     weights_bytes: int
-    rope_bytes: int
-    copied_bytes: int
-    extra_bytes: int
+    load: Load
+    scale_copies_bytes: int
     draft_bytes: int
     offloaded_bytes: int
 
+    @property
+    def extra_bytes(self) -> int:
+        return self.load.total_bytes + self.scale_copies_bytes
 
-def _loaded(plan: SglangPlan, stage: Stage) -> _Loaded:
-    """What loading takes: given, or parameters with rope table, absorbed projections and the loader's own."""
-    deployment, architecture = plan.question.deployment, plan.question.architecture
+
+def _loaded(plan: SglangPlan, stage: RankStage) -> _Loaded:
+    """What loading takes: given, or parameters with rope tables, whole blocks, absorbed projections and scales."""
+    question, deployment, size = plan.question, plan.question.deployment, stage.held.weights_bytes
     draft = plan.draft.weights_bytes if rules.rule("draft_counted", plan.version) else 0
     if deployment.weights_bytes is not None:
-        return _Loaded(deployment.weights_bytes, 0, 0, 0, draft, 0)
-    rope = memory.rope_bytes(architecture, plan.question.gpu)
-    copies = memory.absorbed_bytes(architecture, plan.ranks)
-    copies += memory.scale_copy_bytes(architecture, plan.question.gpu, deployment.tensor_parallel_size)
-    copied = copies * stage.layers // max(architecture.num_hidden_layers, 1)
-    offloaded = min(deployment.cpu_offload or 0, stage.weights_bytes)
-    extra = rope + copied + memory.load_bytes(deployment.tensor_parallel_size)
-    return _Loaded(stage.weights_bytes - offloaded, rope, copied, extra, draft, offloaded)
+        return _Loaded(deployment.weights_bytes, Load(), 0, draft, 0)
+    load = load_off_driver(question.architecture, stage.tensors, plan.element_bytes, cuda=question.gpu.vendor != "AMD")
+    layers = max(question.architecture.num_hidden_layers, 1)
+    scales = memory.scale_copy_bytes(question.architecture, question.gpu, deployment.tensor_parallel_size)
+    offloaded = min(deployment.cpu_offload or 0, size)
+    return _Loaded(size - offloaded, load, scales * stage.held.layers // layers, draft, offloaded)
 
 
 def window_ratio(plan: SglangPlan) -> float:
@@ -92,7 +94,7 @@ def window_ratio(plan: SglangPlan) -> float:
     return float(setting.value) if setting is not None else 0.0
 
 
-def stage_cell(plan: SglangPlan, stage: Stage) -> tuple[Cell, float]:
+def stage_cell(plan: SglangPlan, stage: RankStage) -> tuple[Cell, float]:
     """The cell of a stage and the bytes that a draft adds to each token."""
     sizing = compressed_sizing(plan, stage)
     if sizing is not None:  # a draft is in the cell
@@ -103,7 +105,7 @@ def stage_cell(plan: SglangPlan, stage: Stage) -> tuple[Cell, float]:
     return found, plan.draft.layers * per_layer if counted else 0
 
 
-def compressed_sizing(plan: SglangPlan, stage: Stage) -> compressed.Sizing | None:
+def compressed_sizing(plan: SglangPlan, stage: RankStage) -> compressed.Sizing | None:
     """How the pools of compressed layers are sized, None without any."""
     caches = tuple(cache for cache in stage.caches if isinstance(cache, CompressedLatent))
     if not caches:
@@ -126,7 +128,7 @@ def compressed_sizing(plan: SglangPlan, stage: Stage) -> compressed.Sizing | Non
     )
 
 
-def _states(plan: SglangPlan, stage: Stage) -> States | None:
+def _states(plan: SglangPlan, stage: RankStage) -> States | None:
     deployment = plan.question.deployment
     each = sum(state_bytes(cache, plan.formats) for cache in stage.caches if isinstance(cache, Recurrent))
     if not each:
@@ -157,7 +159,7 @@ def _fixed_window(plan: SglangPlan, window: int) -> int | None:
     return window_tokens_for(requests, window, plan.page_size, step, plan.draft.verified_tokens)
 
 
-def _at_run_time(plan: SglangPlan, stage: Stage) -> tuple[int, int]:
+def _at_run_time(plan: SglangPlan, stage: RankStage) -> tuple[int, int]:
     """Estimates of activations and graphs, which run in what the share leaves."""
     deployment, architecture = plan.question.deployment, plan.question.architecture
     step = int(plan.settings["max_num_batched_tokens"].value) or int(plan.settings["max_prefill_tokens"].value)
@@ -171,7 +173,7 @@ def _at_run_time(plan: SglangPlan, stage: Stage) -> tuple[int, int]:
     prefill = 0
     if rules.rule("prefill_graphs", plan.version) and not deployment.disable_piecewise_cuda_graph:
         prefill = len(prefill_graph_sizes(step))
-    return activation, memory.graph_bytes(stage.layers, decode, prefill)
+    return activation, memory.graph_bytes(stage.held.layers, decode, prefill)
 
 
 class _Supply(NamedTuple):
@@ -203,7 +205,7 @@ class _Fitted(NamedTuple):
     window: int
 
 
-def _fitted(plan: SglangPlan, stage: Stage, left: int, most: int | None) -> _Fitted:
+def _fitted(plan: SglangPlan, stage: RankStage, left: int, most: int | None) -> _Fitted:
     """Tokens of both pools in what is left, and the draft's part of it."""
     one, draft_cell = stage_cell(plan, stage)
     ratio = window_ratio(plan)
@@ -225,7 +227,7 @@ def _fitted(plan: SglangPlan, stage: Stage, left: int, most: int | None) -> _Fit
     return _Fitted(one, every, tokens, left - draft_kv, draft_kv, window)
 
 
-def divide(plan: SglangPlan, stage: Stage, max_model_len: int, most: int | None = None) -> Divided:
+def divide(plan: SglangPlan, stage: RankStage, max_model_len: int, most: int | None = None) -> Divided:
     """One stage's rank divided.
 
     rest = free - weights - free * (1 - mem_fraction_static) - multimodal; states first; the others are tokens
@@ -266,7 +268,7 @@ def divide(plan: SglangPlan, stage: Stage, max_model_len: int, most: int | None 
     return Divided(
         stage, taken, _pool(plan, fitted, max_model_len, requests), Host(loaded.offloaded_bytes), fitted.cell, fitted.tokens, states,
         supply.free_bytes, supply.rest_bytes, supply.multimodal_bytes, loaded.draft_bytes, fitted.draft_kv_bytes,
-        fitted.every.tokens, requests, fitted.window, loaded.rope_bytes, loaded.copied_bytes,
+        fitted.every.tokens, requests, fitted.window, loaded.load, loaded.scale_copies_bytes,
         compressed.fixed_bytes(sizing) if sizing is not None else 0,
     )  # fmt: skip
 

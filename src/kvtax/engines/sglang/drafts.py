@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.deployment import Deployment
-from kvtax.formulas.weights import element_bytes, rank_weight_elements
+from kvtax.formulas.weights import element_bytes, rank_tensors
 from kvtax.units import ceil_div
 
 DRAFT_VOCABULARY = 32000
@@ -62,8 +62,8 @@ def find_draft(deployment: Deployment, architecture: Architecture, ranks: int, d
             for tensor in own
             if "embed_tokens" not in tensor.name and "shared_head.head" not in tensor.name
         ]
-        elements = rank_weight_elements(architecture.replace(tensors=kept), ranks, dtype=dtype)
-        size = sum(element_bytes(count, held) for (_, held), count in elements.items())
+        held = rank_tensors(architecture.replace(tensors=kept), ranks, dtype=dtype)
+        size = sum(element_bytes(tensor.elements, tensor.dtype) for tensor in held)
         layers = len({layer for tensor in own for layer in tensor.layers}) or 1
         return Draft(method, verified, layers, size)
     return Draft(method, verified, 1, eagle_bytes(architecture, ranks), True)

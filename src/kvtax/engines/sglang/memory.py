@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
-from kvtax.architectures.cache import CompressedLatent, FullAttention, SlidingWindow
+from kvtax.architectures.cache import CompressedLatent
 from kvtax.architectures.tensors import rank_elements
-from kvtax.formulas.activation import attention_peak_bytes, logits_peak_bytes, mlp_peak_bytes, rope_cache_bytes
+from kvtax.engines.step_peaks import step_peaks
 from kvtax.hardware.gpu import Gpu
-from kvtax.units import GIB, KIB, MIB, ceil_div
+from kvtax.units import GIB, KIB, MIB
 
 KNOWN_VENDORS = ("NVIDIA", "AMD", "user")
 CONTEXT_BYTES = 6 * GIB // 10
@@ -21,9 +21,6 @@ COMMUNICATORS = {
 }
 """Communicators of one rank by ranks, free before loading less that of one card: 0.05 (two RTX 3090), 0.13 (four 24 GB cards), 0.4 (eight
 RTX PRO 6000), 1.15 to 1.9 (eight H100, H200), 2.2 (four B200), 3.2 (eight MI300X, MI355X)."""
-LOAD_BYTES = {1: GIB // 20, 4: GIB // 5}
-"""What the printed weights have beyond parameters and rope tables, from a number of ranks on: segments of the allocator and first use of
-the libraries. 0 to 0.12 GiB in seven starts of one and two ranks (five sources), 0.18 and 0.22 in two of four."""
 ATTENTION_WORKSPACE_BYTES = 384 * MIB
 """FlashInfer's workspace (SGLANG_FLASHINFER_WORKSPACE_SIZE)."""
 DECODE_GRAPH_BYTES = 288 * KIB
@@ -70,59 +67,6 @@ def outside_bytes(gpu: Gpu, ranks: int) -> int:
     return CONTEXT_BYTES + next((size for most, size in table.items() if ranks <= most), table[8])
 
 
-def load_bytes(tp: int) -> int:
-    """What loading takes beside parameters and rope tables: 0.05 GiB, from four ranks on 0.2 GiB."""
-    return max(size for ranks, size in LOAD_BYTES.items() if ranks <= tp)
-
-
-def rope_width(architecture: Architecture) -> int:
-    """Width of all rope tables of a position: rotary_dim, and the head of full layers where window layers have narrower ones.
-
-    Args:
-        architecture: of the model.
-
-    Returns:
-        Elements of one position.
-
-    Source: sglang 0.5.12 srt/layers/rotary_embedding: one table per kind of rope; srt/models/gemma4_causal.py: whole heads.
-    """
-    groups = [cache for cache, _ in architecture.cache_groups]
-    full = {cache.head_dim for cache in groups if isinstance(cache, FullAttention)}
-    narrow = {cache.head_dim for cache in groups if isinstance(cache, SlidingWindow)}
-    return architecture.rotary_dim + (sum(full - narrow) if narrow else 0)
-
-
-def rope_element_bytes(gpu: Gpu) -> int:
-    """float32 with CUDA, the model's 16 bit elsewhere (sglang 0.5.12 srt/layers/rotary_embedding/base.py)."""
-    return 2 if gpu.vendor == "AMD" else 4
-
-
-def rope_bytes(architecture: Architecture, gpu: Gpu) -> int:
-    """The rope tables of the whole context, which loading keeps beside the parameters."""
-    if not architecture.rotary_dim or not architecture.max_position_embeddings:
-        return 0
-    width = rope_width(architecture)
-    return rope_cache_bytes(architecture.max_position_embeddings, width, rope_element_bytes(gpu))
-
-
-def absorbed_bytes(architecture: Architecture, ranks: int) -> int:
-    """What latent attention keeps of kv_b_proj in 16 bit besides, for the absorbed form.
-
-    sum over layers of rank_elements(kv_b_proj) * 2
-
-    Args:
-        architecture: of the model.
-        ranks: attention ranks that split the heads [ranks].
-
-    Returns:
-        Size [bytes].
-
-    Source: sglang srt/models/deepseek_v2.py: w_kc and w_vc beside the projection.
-    """
-    found = [tensor for tensor in architecture.tensors if tensor.loaded and "kv_b_proj.weight" in tensor.name]
-    return 2 * sum(rank_elements(tensor.shape, tensor, ranks) * tensor.copies for tensor in found)
-
-
 def scale_copy_bytes(architecture: Architecture, gpu: Gpu, tp: int) -> int:
     """The float32 scales of DeepSeek V4's 4-bit experts, which stay beside the repacked ones on Hopper: 4 bytes for 32 weights.
 
@@ -149,7 +93,7 @@ def scale_copy_bytes(architecture: Architecture, gpu: Gpu, tp: int) -> int:
 def activation_bytes(architecture: Architecture, tp: int, tokens: int, rows: int, element_bytes: int) -> int:
     """The largest peak of a step and the attention workspace: an estimate of what runs in the share left free.
 
-    max(mlp, attention, logits) + 384 MiB
+    max(step_peaks) + 384 MiB
 
     Args:
         architecture: of the model.
@@ -161,22 +105,9 @@ def activation_bytes(architecture: Architecture, tp: int, tokens: int, rows: int
     Returns:
         Size [bytes].
 
-    Source: formulas.activation; SGLang does not measure it.
+    Source: engines.step_peaks; SGLang does not measure it.
     """
-    hidden_size = architecture.hidden_size
-    peaks = (
-        mlp_peak_bytes(tokens, hidden_size, architecture.intermediate_size, tp, element_bytes),
-        attention_peak_bytes(
-            tokens,
-            hidden_size,
-            architecture.num_attention_heads * architecture.head_dim,
-            architecture.num_key_value_heads * architecture.head_dim,
-            tp,
-            element_bytes,
-        ),
-        logits_peak_bytes(tokens, rows, hidden_size, ceil_div(architecture.vocab_size, 64) * 64, tp, element_bytes),
-    )
-    return max(peaks) + ATTENTION_WORKSPACE_BYTES
+    return max(step_peaks(architecture, tp, tokens, rows, element_bytes).values()) + ATTENTION_WORKSPACE_BYTES
 
 
 def graph_bytes(layers: int, decode_sizes: int, prefill_sizes: int) -> int:

@@ -28,6 +28,10 @@ class SglangPlan(Plan):
     NAME = "sglang"
     NEWEST = rules.NEWEST
     OLDEST = rules.OLDEST
+    RULES = rules.RULES
+    CHECKED = (
+        "40 automatic shares and 15 pools worked out from its sources, equal; pools of 22 real starts given the weights"
+    )
     FIELDS = frozenset((
         "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel", "decode_context_parallel_size",
         "enable_dp_attention", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_total_tokens", "max_prefill_tokens",
@@ -162,7 +166,7 @@ class SglangPlan(Plan):
         tightest = min(found, key=lambda part: part.rest_tokens)
         verdict, reason = judge(self, tightest, max_model_len)
         ranks = tuple(
-            Rank(f"stage {index}", part.stage.layers, part.memory, part.pool) for index, part in enumerate(found)
+            Rank(f"stage {index}", part.stage.held.layers, part.memory, part.pool) for index, part in enumerate(found)
         )
         return Answer(
             tightest.memory,
@@ -195,7 +199,7 @@ class SglangPlan(Plan):
         """Weights by component, parts of the memory, and what a token takes."""
         detail: Divided = answer.detail
         return [
-            *sglang_terms.weight_terms(self, detail.stage),
+            *sglang_terms.loaded_terms(self, detail.stage.held),
             *sglang_terms.memory_terms(self, answer, detail),
             *sglang_terms.cell_terms(self, detail),
         ]

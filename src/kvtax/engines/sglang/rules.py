@@ -52,7 +52,7 @@ RULES = (
     Rule("window_pool_checked", (0, 5, 17), True, "sglang 0.5.17 srt/model_executor/pool_configurator.py: a window pool below one window is refused"),
     Rule("compressed_pools", (0, 0, 0), "per_token", "sglang 0.5.12 and 0.5.13 srt/model_executor/pool_configurator.py: all states grow with the tokens"),
     Rule("compressed_pools", (0, 5, 15), "states_fixed", "sglang 0.5.15 to 0.5.19: states of a compression by 128 belong to requests"),
-    Rule("compressed_pools", (0, 5, 21), "by_requests", "sglang 0.5.21 and 0.5.23: the window pool is sized by requests, pages are padded (0.5.20 not checked)"),
+    Rule("compressed_pools", (0, 5, 21), "by_requests", "sglang 0.5.21: the window pool is sized by requests, pages are padded (0.5.20 not read)"),
 )  # fmt: skip
 
 WINDOW_POOLS: dict[str, Version] = {

@@ -7,19 +7,24 @@ from typing import NamedTuple
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import ChunkedLocal, FullAttention, LayerCache, Shared, SlidingWindow
 from kvtax.deployment import Deployment
+from kvtax.engines.loading import components_left_out
 from kvtax.engines.sglang.cells import per_attention_rank
-from kvtax.formulas.weights import element_bytes, rank_weight_elements
+from kvtax.engines.stages import Stage
+from kvtax.formulas.weights import RankTensor, element_bytes, rank_tensors, sum_elements
 
 ATTENTION = ("attention", "linear_or_ssm")
 
 
-class Stage(NamedTuple):
-    """One pipeline stage on one rank: elements by component and dtype, bytes, and the caches of its layers."""
+class RankStage(NamedTuple):
+    """One pipeline stage on one rank: its elements, bytes and caches, and the tensors they are counted from."""
 
-    elements: dict[tuple[str, str], int]
-    weights_bytes: int
-    layers: int
-    caches: tuple[LayerCache, ...]
+    held: Stage
+    tensors: tuple[RankTensor, ...]
+
+    @property
+    def caches(self) -> tuple[LayerCache, ...]:
+        """What its layers keep."""
+        return self.held.caches
 
 
 def stage_ranges(num_hidden_layers: int, pp: int) -> list[range]:
@@ -54,32 +59,35 @@ def attention_ranks(deployment: Deployment) -> int:
     return max(1, tp // dp) if deployment.enable_dp_attention else tp
 
 
-def rank_elements_by_part(
+def tensors_by_part(
     architecture: Architecture, deployment: Deployment, dtype: str, stage: range | None, first: bool, last: bool
-) -> dict[tuple[str, str], int]:
-    """Elements on one rank; with DP attention its weights are split over fewer ranks, and the embedding is whole on each.
+) -> list[RankTensor]:
+    """The weights on one rank; with DP attention its own are split over fewer ranks, and the embedding is whole on each.
 
     Source: sglang srt/layers/dp_attention.py, srt/models (VocabParallelEmbedding without tensor parallelism under DP attention).
     """
-    tp = deployment.tensor_parallel_size
-    whole = deployment.expert_parallel
+    without = components_left_out(language_model_only=bool(deployment.language_model_only))
 
-    def on(ranks: int) -> dict[tuple[str, str], int]:
-        return rank_weight_elements(
-            architecture, ranks, expert_parallel=whole, stage=stage, first=first, last=last, dtype=dtype
+    def on(ranks: int) -> list[RankTensor]:
+        return rank_tensors(
+            architecture,
+            ranks,
+            expert_parallel=deployment.expert_parallel,
+            stage=stage,
+            first=first,
+            last=last,
+            dtype=dtype,
+            without=without,
         )
 
-    usual = on(tp)
-    if deployment.enable_dp_attention and deployment.data_parallel_size > 1:
-        attention, single = on(attention_ranks(deployment)), on(1)
-        for key in usual:
-            if key[0] in ATTENTION:
-                usual[key] = attention[key]
-            elif key[0] == "embedding":
-                usual[key] = single[key]
-    if deployment.language_model_only:
-        usual = {key: count for key, count in usual.items() if key[0] not in ("vision", "audio")}
-    return usual
+    usual = on(deployment.tensor_parallel_size)
+    if not (deployment.enable_dp_attention and deployment.data_parallel_size > 1):
+        return usual
+    attention, single = on(attention_ranks(deployment)), on(1)
+    return [
+        shared if tensor.component in ATTENTION else whole if tensor.component == "embedding" else tensor
+        for tensor, shared, whole in zip(usual, attention, single, strict=True)
+    ]
 
 
 def allocated_caches(architecture: Architecture, ranks: int, windows_apart: bool) -> list[tuple[LayerCache, int]]:
@@ -102,7 +110,7 @@ def allocated_caches(architecture: Architecture, ranks: int, windows_apart: bool
 
 def make_stages(
     architecture: Architecture, deployment: Deployment, dtype: str, caches: list[tuple[LayerCache, int]]
-) -> list[Stage]:
+) -> list[RankStage]:
     """The stages of a deployment with their weights and caches."""
     pp = deployment.pipeline_parallel_size
     whole = pp == 1 or pp > architecture.num_hidden_layers
@@ -111,8 +119,9 @@ def make_stages(
     for index, layers in enumerate(ranges):
         only = None if whole else layers
         last = index == len(ranges) - 1
-        elements = rank_elements_by_part(architecture, deployment, dtype, only, index == 0, last)
+        tensors = tensors_by_part(architecture, deployment, dtype, only, index == 0, last)
+        elements = sum_elements(tensors)
         size = sum(element_bytes(count, held) for (_, held), count in elements.items())
         kept = tuple(cache for cache, layer in caches if whole or layer in layers)
-        found.append(Stage(elements, size, len(layers), kept))
+        found.append(RankStage(Stage(elements, size, len(layers), kept), tuple(tensors)))
     return found

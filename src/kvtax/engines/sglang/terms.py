@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvtax.architectures.cache import Recurrent
-from kvtax.dtypes import find_dtype
+from kvtax.engines.load_terms import given_term, weight_terms
 from kvtax.engines.sglang import memory
 from kvtax.engines.sglang.cells import row_bytes
 from kvtax.terms import Input, Term
@@ -14,49 +14,24 @@ if TYPE_CHECKING:
     from kvtax.engines.answer import Answer
     from kvtax.engines.sglang.divide import Divided
     from kvtax.engines.sglang.plan import SglangPlan
-    from kvtax.engines.sglang.stages import Stage
+    from kvtax.engines.stages import Stage
 
 _CONFIG, _FORMULA = "config.json", "formula"
 _CONFIGURATOR = "sglang 0.5.23 srt/mem_cache/kv_cache_configurator.py"
 
 
 def _one(name: str, size: int, symbol: str, origin: str, source: str) -> Term:
-    return Term(name, size, symbol, {symbol: Input(size, "B", origin)}, source)
+    return given_term(name, size, symbol, source, origin)
 
 
-def weight_terms(plan: SglangPlan, stage: Stage) -> list[Term]:
-    """Weights by component: elements of each stored dtype x its bytes."""
-    deployment = plan.question.deployment
-    if deployment.weights_bytes is not None:
-        return [_one("weights", deployment.weights_bytes, "weights_bytes", "flag", "given")]
-    by_component: dict[str, dict[str, int]] = {}
-    for (component, dtype), elements in stage.elements.items():
-        by_component.setdefault(component, {})[dtype] = elements
-    found = []
-    for component, elements_of in by_component.items():
-        inputs: dict[str, Input] = {}
-        parts, total = [], 0
-        for dtype, elements in elements_of.items():
-            bits = find_dtype(dtype).bits
-            origin = f"{_CONFIG}, one of {deployment.tensor_parallel_size} ranks"
-            inputs[f"elements_{dtype}"] = Input(elements, "elements", origin)
-            inputs[f"bits_{dtype}"] = Input(bits, "bit", "dtype")
-            parts.append(f"-(-elements_{dtype} * bits_{dtype} // 8)")
-            total += -(-elements * bits // 8)
-        source = "architectures: inventory of tensors"
-        found.append(Term(f"weights.{component}", total, " + ".join(parts), inputs, source))
-    if deployment.cpu_offload:
-        kept = sum(term.bytes for term in found)
-        moved = min(deployment.cpu_offload, int(kept))
-        found.append(
-            Term(
-                "weights.in_ram",
-                -moved,
-                "-cpu_offload",
-                {"cpu_offload": Input(moved, "B", "flag")},
-                "sglang: --cpu-offload-gb",
-            )
-        )
+def loaded_terms(plan: SglangPlan, stage: Stage) -> list[Term]:
+    """Weights by component, and what of them is kept in RAM."""
+    question = plan.question
+    found = weight_terms(question, stage)
+    if question.deployment.cpu_offload and question.deployment.weights_bytes is None:
+        moved = min(question.deployment.cpu_offload, stage.weights_bytes)
+        inputs = {"cpu_offload": Input(moved, "B", "flag")}
+        found.append(Term("weights.in_ram", -moved, "-cpu_offload", inputs, "sglang: --cpu-offload-gb"))
     return found
 
 
@@ -64,15 +39,7 @@ def memory_terms(plan: SglangPlan, answer: Answer, detail: Divided) -> list[Term
     """What is free, the share of it, what is taken before tokens, and the pool."""
     taken = answer.memory
     found = [_limit_term(plan, detail)]
-    if detail.rope_bytes:
-        found.append(_rope_term(plan, detail.rope_bytes))
-    if detail.copied_bytes:
-        source = "sglang srt/models/deepseek_v2.py: w_kc and w_vc in 16 bit beside kv_b_proj; mxfp4_marlin_moe.py: float32 scales"
-        found.append(_one("runtime.copies", detail.copied_bytes, "copied_bytes", _CONFIG, source))
-    rest = taken.load_extra_bytes - detail.rope_bytes - detail.copied_bytes
-    if rest:
-        source = "printed weights of real starts less parameters and rope tables"
-        found.append(_one("runtime.loading", rest, "loader_bytes", "estimate", source))
+    found += _load_terms(plan, detail)
     if detail.multimodal_bytes:
         source = f"{_CONFIGURATOR} mm_runtime_reservation_gb"
         found.append(_one("runtime.multimodal", detail.multimodal_bytes, "embedding_cache_bytes", "sglang", source))
@@ -119,17 +86,35 @@ def _limit_term(plan: SglangPlan, detail: Divided) -> Term:
     )
 
 
-def _rope_term(plan: SglangPlan, size: int) -> Term:
-    architecture = plan.question.architecture
-    inputs = {
-        "max_position_embeddings": Input(architecture.max_position_embeddings or 0, "tokens", _CONFIG),
-        "rope_width": Input(memory.rope_width(architecture), "elements", _CONFIG),
-        "element_bytes": Input(memory.rope_element_bytes(plan.question.gpu), "B", "float32 with CUDA, else 16 bit"),
-    }
-    formula = "max_position_embeddings * rope_width * element_bytes"
-    return Term(
-        "runtime.rope_cache", size, formula, inputs, "sglang srt/layers/rotary_embedding: one table per kind of rope"
+def _load_terms(plan: SglangPlan, detail: Divided) -> list[Term]:
+    """What is held beside the parameters, by cause."""
+    architecture, load = plan.question.architecture, detail.load
+    found = []
+    if load.rope_bytes:
+        cuda = plan.question.gpu.vendor != "AMD"
+        inputs = {
+            "max_position_embeddings": Input(architecture.max_position_embeddings or 0, "tokens", _CONFIG),
+            "rope_width": Input(sum(architecture.rope_dims), "elements", _CONFIG),
+            "element_bytes": Input(4 if cuda else plan.element_bytes, "B", "float32 with CUDA, else the model's"),
+        }
+        formula = "max_position_embeddings * rope_width * element_bytes"
+        source = "sglang srt/layers/rotary_embedding: one table for each rope that differs"
+        found.append(Term("runtime.rope_cache", load.rope_bytes, formula, inputs, source))
+    parts = (
+        (
+            "rounding",
+            load.rounding_bytes,
+            "torch's allocator: blocks and segments that the driver gave for the parameters",
+        ),
+        ("absorbed", load.absorbed_bytes, "sglang srt/models/deepseek_v2.py: w_kc and w_vc beside kv_b_proj"),
+        (
+            "scales",
+            detail.scale_copies_bytes,
+            "sglang 0.5.12 mxfp4_marlin_moe.py: float32 scales beside repacked experts",
+        ),
     )
+    found += [_one(f"runtime.{name}", size, f"{name}_bytes", _FORMULA, source) for name, size, source in parts if size]
+    return found
 
 
 def _state_terms(plan: SglangPlan, detail: Divided) -> list[Term]:
