@@ -41,7 +41,12 @@ class Prepared:
             architecture = architecture.replace(quantization=named_quantization(deployment.quantization, architecture))
         self.architecture = architecture
         self.question = Question(
-            deployment, architecture, smallest.gpu, smallest.total_bytes, smallest.total_origin, cards
+            self._with_runner(deployment),
+            architecture,
+            smallest.gpu,
+            smallest.total_bytes,
+            smallest.total_origin,
+            cards,
         )
         self.plan = make_plan(self.question)
         self.notices += self.plan.notices
@@ -50,6 +55,20 @@ class Prepared:
         self.engine_known = self.plan.known
         self._say_cards()
         self._demand: dict[int, int] = {}
+
+    def _with_runner(self, deployment: Deployment) -> Deployment:
+        """The deployment with the runner that vLLM takes by itself for a model of embeddings."""
+        runner = self.model.entry.runner if self.model.entry is not None else None
+        if deployment.runner is not None or runner is None or deployment.engine != "vllm":
+            return deployment
+        self.notices.append(
+            Notice(
+                "pooling-runner",
+                "the model's repository holds modules.json: vllm runs it for pooling and loads no lm_head",
+                "--runner generate runs it for text",
+            )
+        )
+        return deployment._replace(runner=runner)
 
     def _say_cards(self) -> None:
         if self.gpu_count > self.ranks and not self.plan.ALLOCATES:

@@ -197,7 +197,15 @@ class VllmPlan(Plan):
     def _load_beside(self, tensors: list[RankTensor]) -> Load:
         question = self.question
         tp = question.deployment.tensor_parallel_size
-        return load_beside(question.architecture, tensors, question.gpu, tp, self.element_bytes, self.version)
+        return load_beside(
+            question.architecture,
+            tensors,
+            question.gpu,
+            tp,
+            self.element_bytes,
+            self.version,
+            int(self.settings["max_num_batched_tokens"].value),
+        )
 
     def stages(self, max_num_batched_tokens: int) -> list[Stage]:
         """The pipeline stages with their pool layouts; what is in flight depends on the step's tokens."""

@@ -31,6 +31,7 @@ _LOAD_SOURCES = {
     "padding": "vllm model_executor/layers/quantization/mxfp4.py: widths padded for kernels",
     "rounding": "pytorch c10/cuda/CUDACachingAllocator.cpp: blocks over the tensors in them (engines.allocator)",
     "absorbed": "vllm model_executor/layers/attention/mla_attention.py: 16-bit copies; gemma4.py: keys loaded as values",
+    "buffer": "vllm models/qwen3_vl.py and deepseek_v2.py: buffers for the tokens of a step",
     "runtime": "vllm platforms/rocm.py: read off the driver, kernels and handles with it (starts on R9700)",
 }
 
