@@ -90,25 +90,24 @@ def test_pool_with_weights_given() -> None:
 
 
 def test_pool_from_flags_alone() -> None:
-    """Two starts are far off: their loader kept 5.3 GiB until graphs were captured (the report says so)."""
-    errors = sorted(sizes(evidence.pool_errors("sglang", given=False)))
-    assert len(errors) >= 24
-    assert statistics.median(errors) <= 0.6
-    assert errors[-3] <= 0.7
+    """Two more starts are left out: their loader kept 5.3 GiB until graphs were captured (weights_doubt)."""
+    errors = sizes(evidence.pool_errors("sglang", given=False))
+    assert len(errors) >= 22
+    assert statistics.median(errors) <= 0.5
+    assert max(errors) <= 0.7
 
 
 def test_concurrency_of_the_printed_pool() -> None:
-    """One start is off: its sparse keys were in 16 bit by a flag that the report does not state."""
-    errors = sorted(sizes(evidence.concurrency_given_pool_errors("sglang")))
+    errors = sizes(evidence.concurrency_given_pool_errors("sglang"))
     assert len(errors) >= 22
     assert statistics.median(errors) <= 0.1
-    assert errors[-2] <= 0.7
+    assert max(errors) <= 0.7
 
 
 def test_rate_per_token() -> None:
-    errors = sorted(sizes(evidence.rate_errors("sglang")))
+    errors = sizes(evidence.rate_errors("sglang"))
     assert len(errors) >= 10
-    assert errors[-2] <= 1
+    assert max(errors) <= 1
 
 
 def test_weights_by_source() -> None:

@@ -17,6 +17,10 @@ PAGE_SIZES = {
 }  # fmt: skip
 """Tokens of a page that an attention backend insists on (sglang 0.4.10 to 0.5.12 srt/server_args.py)."""
 
+SPARSE_ON_CAPABILITY_12 = (0, 5, 13)
+"""The first release with kernels of sparse latent attention for it (srt/layers/attention/flash_mla_sm120.py)."""
+RAW_ROWS_ON_ROCM = (0, 5, 10)
+
 
 def is_sparse_latent(architecture: Architecture) -> bool:
     """Whether latent attention has an indexer (DSA)."""
@@ -50,21 +54,25 @@ def resolve_dtype(deployment: Deployment, architecture: Architecture, gpu: Gpu) 
     return name, origin
 
 
-def resolve_kv_cache_dtype(deployment: Deployment, architecture: Architecture, gpu: Gpu, dtype: str) -> tuple[str, str]:
+def resolve_kv_cache_dtype(
+    deployment: Deployment, architecture: Architecture, gpu: Gpu, dtype: str, version: Version
+) -> tuple[str, str]:
     """The format of keys and values and where it comes from.
 
-    Sparse latent attention: fp8 on Blackwell unless told otherwise; fp8 rows carry scales (`fp8_ds_mla`) but for kernels that read them raw.
+    Sparse latent attention: fp8 on Blackwell unless told otherwise, on compute capability 12 since it has kernels for it; fp8 rows carry
+    scales (`fp8_ds_mla`) but for kernels that read them raw.
 
-    Source: sglang 0.5.12 srt/server_args.py _set_default_nsa_kv_cache_dtype, 0.5.23 calculate_mla_kv_cache_dim.
+    Source: sglang 0.5.12 srt/server_args.py _set_default_nsa_kv_cache_dtype, 0.5.23 calculate_mla_kv_cache_dim; voipmonitor/rtx6kpro
+    models/glm5.md: 16 bit is the only format that ran on capability 12 in the spring of 2026.
     """
     asked = deployment.kv_cache_dtype
     asked = None if asked == "auto" else asked
     sparse = is_sparse_latent(architecture)
     if any(isinstance(cache, CompressedLatent) for cache, _ in architecture.cache_groups):
         return "fp8_ds_mla", "the engine's only layout for compressed caches"
-    blackwell = is_blackwell(gpu)
     if asked is None and sparse:
-        asked = "fp8_e4m3" if blackwell else "bfloat16"
+        fp8 = is_blackwell(gpu) and (version >= SPARSE_ON_CAPABILITY_12 or not is_capability_12(gpu))
+        asked = "fp8_e4m3" if fp8 else "bfloat16"
         origin = "sglang: sparse latent attention, by card"
     elif asked is None:
         declared = getattr(architecture.quantization, "kv_cache_dtype", None)
@@ -78,7 +86,7 @@ def resolve_kv_cache_dtype(deployment: Deployment, architecture: Architecture, g
     if asked == "mxfp8":
         return "mxfp8", origin
     name = resolve_kv_dtype(asked)
-    if sparse and name in ("fp8", "fp8_e4m3") and not reads_raw_rows(deployment, gpu):
+    if sparse and name in ("fp8", "fp8_e4m3") and not reads_raw_rows(deployment, architecture, gpu, version):
         return "fp8_ds_mla", origin
     return ("fp8_e4m3" if name == "fp8" else name), origin
 
@@ -89,11 +97,22 @@ def is_blackwell(gpu: Gpu) -> bool:
     return major.isdecimal() and int(major) >= 10
 
 
-def reads_raw_rows(deployment: Deployment, gpu: Gpu) -> bool:
-    """Whether the kernels of sparse latent attention read fp8 rows without scales: trtllm on Blackwell (sm100)."""
+def is_capability_12(gpu: Gpu) -> bool:
+    """Whether the card is a Blackwell for desks (RTX 50, RTX PRO, GB10), whose kernels differ from the data centre's."""
+    return (gpu.compute_capability or "").startswith("12.")
+
+
+def reads_raw_rows(deployment: Deployment, architecture: Architecture, gpu: Gpu, version: Version) -> bool:
+    """Whether the kernels of sparse latent attention read fp8 rows without scales: trtllm on Blackwell, tilelang and triton on ROCm.
+
+    Source: sglang 0.5.10 and 0.5.12 srt/model_executor/model_runner_kv_cache_mixin.py (0.5.9 has scales on ROCm, as a start on MI355X
+    prints); 0.5.23 srt/arg_groups/overrides.py (GLM on capability 12 takes rows with scales).
+    """
     if deployment.attention_backend is not None and "trtllm" in deployment.attention_backend:
         return True
-    return (gpu.compute_capability or "").startswith("10.")
+    if gpu.vendor == "AMD":
+        return version >= RAW_ROWS_ON_ROCM
+    return is_blackwell(gpu) and not (is_capability_12(gpu) and architecture.model_type.startswith("glm"))
 
 
 def page_size(deployment: Deployment, architecture: Architecture, gpu: Gpu) -> int:

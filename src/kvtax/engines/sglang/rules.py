@@ -110,7 +110,7 @@ def release_on(day: str) -> Version:
     """The newest release on a day.
 
     Args:
-        day: `2025-03-25`.
+        day: `2025-03-25`, or a month, `2025-03`.
 
     Returns:
         Its version; the oldest known for an earlier day.
@@ -128,19 +128,21 @@ def release_on(day: str) -> Version:
 
 
 def version_words(text: str | None) -> str | None:
-    """The version that a day stands for, as text; any other text as it is.
+    """The version that a day or a month stands for, as text: the newest release when it began; any other text as it is.
 
     >>> version_words("2025-10-24")
     '0.5.4'
+    >>> version_words("2026-03")
+    '0.5.9'
     >>> version_words("0.5.2")
     '0.5.2'
     """
-    if text is None or len(text) != 10 or text[4] != "-" or text[7] != "-":
+    parts = (text or "").split("-")
+    if [len(part) for part in parts] not in ([4, 2], [4, 2, 2]):
         return text
-    parts = text.split("-")
     if not all(part.isascii() and part.isdigit() for part in parts):
         return text
-    return ".".join(map(str, release_on(text)))
+    return ".".join(map(str, release_on("-".join(parts))))
 
 
 def has_window_pool(name: str, version: Version) -> bool:

@@ -25,7 +25,7 @@ def settle(plan: SglangPlan) -> None:
     deployment, architecture, gpu = plan.question.deployment, plan.question.architecture, plan.question.gpu
     dtype, origin = checks.resolve_dtype(deployment, architecture, gpu)
     plan.settings["dtype"] = Setting(dtype, origin)
-    kv, origin = checks.resolve_kv_cache_dtype(deployment, architecture, gpu, dtype)
+    kv, origin = checks.resolve_kv_cache_dtype(deployment, architecture, gpu, dtype, plan.version)
     plan.settings["kv_cache_dtype"] = Setting(kv, origin)
     plan.set_from("block_size", deployment.block_size, checks.page_size(deployment, architecture, gpu))
     caching = deployment.enable_prefix_caching
