@@ -296,3 +296,17 @@ def test_compressed_rows_of_a_token() -> None:
     assert newer.answer.detail.request_pools_bytes > 0
     fewer = budget("deepseek-ai/DeepSeek-V4-Flash", gpu="h200", tp=4, max_num_seqs=16)
     assert fewer.answer.detail.request_pools_bytes < newer.answer.detail.request_pools_bytes
+
+
+def test_interval_is_wider_where_nothing_free_is_said() -> None:
+    said = budget(free_memory="78.5GiB", vram="79.18GiB", max_model_len=8192)
+    unsaid = budget(vram="79.18GiB", max_model_len=8192)
+    widths = [high - low for low, high in (found.interval["kv_pool_bytes"] for found in (said, unsaid))]
+    assert widths[1] - widths[0] == pytest.approx(2 * GIB / 5 * 0.83, rel=0.01)
+
+
+def test_starts_that_hold_no_request_say_so() -> None:
+    found = budget("llama-3.1-70b", tp=2, engine_version="0.5.2")
+    assert found.verdict == "over_budget"
+    assert found.longest_context() == found.answer.pool.capacity_tokens
+    assert found.answer.reason.code == "context-above-pool"

@@ -67,6 +67,25 @@ def outside_bytes(gpu: Gpu, ranks: int) -> int:
     return CONTEXT_BYTES + next((size for most, size in table.items() if ranks <= most), table[8])
 
 
+def outside_spread_bytes(gpu: Gpu, ranks: int) -> int:
+    """How far what is taken before loading lies from `outside_bytes` on machines alike, to either side.
+
+    Args:
+        gpu: the card.
+        ranks: of all stages [ranks].
+
+    Returns:
+        Size [bytes].
+
+    Source: starts on one card (0.45 to 0.8 GiB), on two to eight (0.01 to 2.2 GiB by build and link), on unified memory (6 to 11 GiB).
+    """
+    if gpu.unified_memory:
+        return 3 * GIB
+    if ranks == 1:
+        return GIB // 5
+    return GIB if gpu.kind == "datacenter" else 3 * GIB // 10
+
+
 def scale_copy_bytes(architecture: Architecture, gpu: Gpu, tp: int) -> int:
     """The float32 scales of DeepSeek V4's 4-bit experts, which stay beside the repacked ones on Hopper: 4 bytes for 32 weights.
 

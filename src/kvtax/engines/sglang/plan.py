@@ -6,6 +6,7 @@ from kvtax.architectures.cache import CompressedLatent, Recurrent
 from kvtax.dtypes import find_dtype
 from kvtax.engines.answer import Answer, Question, Rank
 from kvtax.engines.base import Plan
+from kvtax.engines.intervals import Margin
 from kvtax.engines.sglang import checks, memory, rules
 from kvtax.engines.sglang import terms as sglang_terms
 from kvtax.engines.sglang.cells import Formats, state_bytes
@@ -216,6 +217,15 @@ class SglangPlan(Plan):
             f"max_prefill_tokens={self.settings['max_prefill_tokens'].value}, "
             f"max_running_requests={answer.max_num_seqs}, context_len={max_model_len}"
         ]
+
+    def margin(self) -> Margin:
+        """How far the pools of real starts lie from the prediction; wider where nobody says what is free before loading."""
+        found, deployment = super().margin(), self.question.deployment
+        if deployment.free_memory is not None or deployment.kv_cache_memory_bytes is not None:
+            return found
+        ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size
+        spread = memory.outside_spread_bytes(self.question.gpu, ranks) * self.share / self.question.total_bytes
+        return found._replace(low=found.low - spread, high=found.high + spread)
 
     def kind(self) -> str:
         """The kind of case, by which residuals of real starts are gathered.
