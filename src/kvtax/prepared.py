@@ -51,7 +51,7 @@ class Prepared:
         )
         self.plan = make_plan(self.question)
         self.notices += self.plan.notices
-        self.ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size * deployment.data_parallel_size
+        self.ranks = self.plan.cards
         self.gpu_count = max(self.ranks, len(cards)) if deployment.gpu_count is None else deployment.gpu_count
         self.engine_known = self.plan.known
         self._say_cards()
