@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kvtax.architectures.architecture import Architecture
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Card, Question
 from kvtax.engines.registry import make_plan
@@ -69,6 +70,11 @@ class Prepared:
             )
         )
         return deployment._replace(runner=runner)
+
+    def _draft(self, models: Sequence[ModelEntry]) -> Architecture | None:
+        """The draft's own model, where speculation names one."""
+        asked = self.deployment.speculative
+        return find(asked.model, models).architecture if asked is not None and asked.model else None
 
     def _say_cards(self) -> None:
         if self.gpu_count > self.ranks and not self.plan.ALLOCATES:

@@ -14,7 +14,8 @@ from kvtax.engines.vllm.persistent import persistent_parts
 from kvtax.engines.vllm.rules import rule
 
 if TYPE_CHECKING:
-    from kvtax.engines.vllm.plan import Stage, VllmPlan
+    from kvtax.engines.vllm.plan import VllmPlan
+    from kvtax.engines.vllm.stages import Stage
 
 
 class Detail(NamedTuple):

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from kvtax.engines.answer import Answer, Memory, Pool
     from kvtax.engines.loading import Load
     from kvtax.engines.vllm.division import Detail
-    from kvtax.engines.vllm.plan import Stage, VllmPlan
+    from kvtax.engines.vllm.plan import VllmPlan
+    from kvtax.engines.vllm.stages import Stage
 
 _CONFIG = "config.json"
 _FORMULA = "formula"
