@@ -10,12 +10,12 @@ from kvtax.hardware.gpu import Gpu
 from kvtax.units import GIB, KIB, MIB
 
 KNOWN_VENDORS = ("NVIDIA", "AMD", "user")
-CONTEXT_BYTES = 6 * GIB // 10
-"""Context and handles: total less free before loading on one card is 0.45 to 0.8 GiB (H100, H200, B200, RTX 3090 starts)."""
+CONTEXT_BYTES = 65 * GIB // 100
+"""Context and handles: total less free before loading on one card is 0.59 to 0.75 GiB in seven starts (H100, H200, GB300, RTX PRO 6000)."""
 UNIFIED_OUTSIDE_BYTES = 8 * GIB
 """What the system keeps of unified memory: 6 to 11 GiB (GB10 and Strix Halo starts)."""
 COMMUNICATORS = {
-    "NVIDIA datacenter": {1: 0, 2: GIB // 2, 4: 14 * GIB // 10, 8: 16 * GIB // 10},
+    "NVIDIA datacenter": {1: 0, 2: GIB // 2, 4: 14 * GIB // 10, 8: 14 * GIB // 10},
     "NVIDIA": {1: 0, 2: GIB // 20, 4: GIB // 5, 8: 4 * GIB // 10},
     "AMD": {1: 0, 2: GIB, 4: 2 * GIB, 8: 32 * GIB // 10},
 }
