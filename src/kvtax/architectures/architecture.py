@@ -43,6 +43,7 @@ class Architecture:
         kind: decoder | encoder-decoder | encoder.
         active_parameters: parameters that one token uses; None: counted from the experts.
         rotary_dim: width that rope turns, 0 where there is none [elements].
+        rope_factors: frequency factors that rope scaling multiplies with, both sets of LongRoPE, 0 without [elements].
         defaults_used: class defaults that filled in for keys that the config leaves out.
         notices: what the reader should know.
     """
@@ -73,6 +74,7 @@ class Architecture:
         kind: str = "decoder",
         active_parameters: int | None = None,
         rotary_dim: int = 0,
+        rope_factors: int = 0,
         defaults_used: Mapping[str, Any] | None = None,
         notices: Iterable[Notice] = (),
     ) -> None:
@@ -98,6 +100,7 @@ class Architecture:
         self.quantization = quantization
         self.kind = kind
         self.rotary_dim = rotary_dim
+        self.rope_factors = rope_factors
         self.defaults_used = dict(defaults_used or {})
         self.notices = tuple(notices)
         self._active_parameters = active_parameters
@@ -112,7 +115,7 @@ class Architecture:
                 "model_type", "name", "tensors", "caches", "cache_layers", "num_hidden_layers", "hidden_size", "vocab_size",
                 "num_attention_heads", "head_dim", "num_key_value_heads", "intermediate_size", "max_position_embeddings", "usual_context",
                 "num_experts", "num_experts_per_tok", "moe_intermediate_size", "dtype", "dtype_stated", "quantization", "kind",
-                "rotary_dim", "defaults_used", "notices",
+                "rotary_dim", "rope_factors", "defaults_used", "notices",
             )
         }  # fmt: skip
         fields["active_parameters"] = self._active_parameters
