@@ -336,7 +336,7 @@ def margins(engine: str, without: str = "") -> dict[str, dict[str, Any]]:
             low, high = ends([error.value for error in kept])
             sources = len({error.start["source_group"] for error in kept})
             found[kind] = {"low": round(low, 4), "high": round(high, 4), "starts": len(kept), "sources": sources}
-    if everything:
+    if len(everything) >= FEW:  # fewer stand for nothing: the wide interval of an engine without starts counts
         low, high = ends([error.value for error in everything])
         found["all"] = {
             "low": round(low, 4),
@@ -360,7 +360,9 @@ def coverage(engine: str, crossed: bool = False) -> tuple[float, float, int]:
             if error.start.get("unstable_memory"):
                 continue
             table = margins(engine, error.start["source_group"] if crossed else "")
-            entry = table.get(kind) or table["all"]
+            entry = table.get(kind) or table.get("all")
+            if entry is None:
+                continue
             inside.append(entry["low"] <= error.value <= entry["high"])
             widths.append(100 * (entry["high"] - entry["low"]))
     return (sum(inside) / len(inside), statistics.median(widths), len(inside)) if inside else (0.0, 0.0, 0)

@@ -38,7 +38,7 @@ class Prepared:
         if deployment.quantization and not _is_own(deployment.quantization, architecture.quantization):
             from kvtax.architectures.quantization import named_quantization
 
-            architecture = architecture.replace(quantization=named_quantization(deployment.quantization))
+            architecture = architecture.replace(quantization=named_quantization(deployment.quantization, architecture))
         self.architecture = architecture
         self.question = Question(
             deployment, architecture, smallest.gpu, smallest.total_bytes, smallest.total_origin, cards

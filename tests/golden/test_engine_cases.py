@@ -87,7 +87,7 @@ def test_weights_are_the_engines(run: dict[str, Any]) -> None:
     expected = run["weight_param_bytes_before_repack"]
     odd = {("minimax-m2", 4): 0.002, ("minimax-m2", 16): 0.0105, ("deepseek-v3.2", 8): 0.002}
     tolerance = odd.get((run["model"], run["tp"]), 0.0005)
-    assert abs(detail.stage.weights_bytes + detail.padding_bytes - expected) <= tolerance * expected
+    assert abs(detail.stage.weights_bytes + detail.load.padding_bytes - expected) <= tolerance * expected
 
 
 def test_refusals() -> None:

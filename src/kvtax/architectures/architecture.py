@@ -44,6 +44,8 @@ class Architecture:
         active_parameters: parameters that one token uses; None: counted from the experts.
         rotary_dim: width that rope turns, 0 where there is none [elements].
         rope_factors: frequency factors that rope scaling multiplies with, both sets of LongRoPE, 0 without [elements].
+        rope_dims: width of each rope that differs; None: the one of rotary_dim [elements].
+        multimodal_rope: whether positions have axes for time, height and width.
         defaults_used: class defaults that filled in for keys that the config leaves out.
         notices: what the reader should know.
     """
@@ -75,6 +77,8 @@ class Architecture:
         active_parameters: int | None = None,
         rotary_dim: int = 0,
         rope_factors: int = 0,
+        rope_dims: Iterable[int] | None = None,
+        multimodal_rope: bool = False,
         defaults_used: Mapping[str, Any] | None = None,
         notices: Iterable[Notice] = (),
     ) -> None:
@@ -101,6 +105,8 @@ class Architecture:
         self.kind = kind
         self.rotary_dim = rotary_dim
         self.rope_factors = rope_factors
+        self.own_rope_dims = None if rope_dims is None else tuple(rope_dims)
+        self.multimodal_rope = multimodal_rope
         self.defaults_used = dict(defaults_used or {})
         self.notices = tuple(notices)
         self._active_parameters = active_parameters
@@ -115,14 +121,22 @@ class Architecture:
                 "model_type", "name", "tensors", "caches", "cache_layers", "num_hidden_layers", "hidden_size", "vocab_size",
                 "num_attention_heads", "head_dim", "num_key_value_heads", "intermediate_size", "max_position_embeddings", "usual_context",
                 "num_experts", "num_experts_per_tok", "moe_intermediate_size", "dtype", "dtype_stated", "quantization", "kind",
-                "rotary_dim", "rope_factors", "defaults_used", "notices",
+                "rotary_dim", "rope_factors", "multimodal_rope", "defaults_used", "notices",
             )
         }  # fmt: skip
         fields["active_parameters"] = self._active_parameters
+        fields["rope_dims"] = self.own_rope_dims
         fields.update(changes)
         if "caches" in changes and "cache_layers" not in changes:
             fields["cache_layers"] = None
         return Architecture(**fields)
+
+    @property
+    def rope_dims(self) -> tuple[int, ...]:
+        """Width of each rope that differs from the others (local and global layers) [elements]."""
+        if self.own_rope_dims is not None:
+            return self.own_rope_dims
+        return (self.rotary_dim,) if self.rotary_dim else ()
 
     # ---- weights ----
 

@@ -9,6 +9,7 @@ from typing import Any
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import Config, describe
 from kvtax.architectures.quantization import read_quantization
+from kvtax.architectures.ropes import with_ropes
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
 
 # file in kvtax.architectures.families -> the model types that its `build` understands
@@ -178,6 +179,6 @@ def read_architecture(
     if not isinstance(values, Mapping):
         raise ConfigError("is not a JSON object", where="config.json")
     config = Config(values, class_defaults)
-    architecture = build(config)
+    architecture = with_ropes(build(config), values)
     quantization = read_quantization(config, extra_quantization)
     return architecture if quantization is None else architecture.replace(quantization=quantization)

@@ -12,6 +12,10 @@ from kvtax.errors import InputError, NotKnownError
 
 PLANS = {
     "vllm": ("kvtax.engines.vllm.plan", "VllmPlan"),
+    "tensorrt-llm": ("kvtax.engines.tensorrt_llm.plan", "TensorRtLlmPlan"),
+    "tgi": ("kvtax.engines.tgi.plan", "TgiPlan"),
+    "lmdeploy": ("kvtax.engines.lmdeploy.plan", "LmDeployPlan"),
+    "transformers": ("kvtax.engines.transformers_generate.plan", "TransformersPlan"),
 }
 """Name in `--engine` -> module and class; imported when it is asked for."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.tensors import EXPERT, Tensor, numel, rank_elements
 from kvtax.dtypes import find_dtype
 
 
-def stage_layers(num_hidden_layers: int, pp: int) -> list[range]:
+def stage_layers(num_hidden_layers: int, pp: int, *, balanced: bool = True) -> list[range]:
     """The layers of each pipeline stage: equal shares, what is left over to the stages before the last.
 
     num_hidden_layers // pp, and one more for num_hidden_layers % pp stages
@@ -15,6 +18,7 @@ def stage_layers(num_hidden_layers: int, pp: int) -> list[range]:
     Args:
         num_hidden_layers: of the decoder [layers].
         pp: pipeline_parallel_size [ranks].
+        balanced: False: all of what is left over goes to the last stage, as vllm before 0.8 did [-].
 
     Returns:
         One range a stage.
@@ -26,7 +30,7 @@ def stage_layers(num_hidden_layers: int, pp: int) -> list[range]:
     """
     sizes = [num_hidden_layers // pp] * pp
     for index in range(num_hidden_layers % pp):
-        sizes[-(index + 2) % pp] += 1
+        sizes[-(index + 2) % pp if balanced else -1] += 1
     stages, start = [], 0
     for size in sizes:
         stages.append(range(start, start + size))
@@ -34,7 +38,29 @@ def stage_layers(num_hidden_layers: int, pp: int) -> list[range]:
     return stages
 
 
-def rank_weight_elements(
+class RankTensor(NamedTuple):
+    """Equal tensors of the weights on one rank.
+
+    Args:
+        name: as stored, `*` for indices.
+        component: what they are part of.
+        dtype: as held.
+        layers: that have them; empty for a tensor that stands once.
+        copies: tensors of this name, all layers together [tensors].
+        elements: of all of them on this rank [elements].
+        scale: whether they hold scales, zero points or orders.
+    """
+
+    name: str
+    component: str
+    dtype: str
+    layers: tuple[int, ...]
+    copies: int
+    elements: int
+    scale: bool
+
+
+def rank_tensors(
     architecture: Architecture,
     tp: int,
     *,
@@ -44,10 +70,11 @@ def rank_weight_elements(
     first: bool = True,
     last: bool = True,
     dtype: str | None = None,
-) -> dict[tuple[str, str], int]:
-    """Elements of the loaded weights on one rank, scales included, by component and by dtype as held.
+    without: frozenset[str] = frozenset(),
+) -> list[RankTensor]:
+    """The loaded weights on one rank, scales included.
 
-    sum over stored tensors of rank_elements; routed experts are split over tp * dp ranks, whole where expert_parallel
+    every stored tensor: rank_elements * copies; routed experts are split over tp * dp ranks, whole where expert_parallel
 
     Args:
         architecture: of the model.
@@ -58,36 +85,75 @@ def rank_weight_elements(
         first: whether embedding and towers are on this stage.
         last: whether the final norm and lm_head are.
         dtype: that weights stored in the model's dtype are held in, as float32 checkpoints that run in 16 bit; None: as stored.
+        without: components that are not loaded (the head of a pooling model, towers of a text-only server) [names].
 
     Returns:
-        (component, dtype) -> elements.
+        What the rank holds, in the order of the inventory.
 
     Source: vllm 0.33.0 model_executor/layers (see tensors.rank_elements), reproduced with its planner; fused_moe/config.py for experts.
     """
-    found: dict[tuple[str, str], int] = {}
+    found: list[RankTensor] = []
     tied = not any(tensor.component == "lm_head" for tensor in architecture.tensors)
     for stored in architecture.stored_tensors():
         tensor = stored.source
-        if not tensor.loaded:
+        if not tensor.loaded or tensor.component in without:
             continue
-        count = stored.copies
+        count, layers = stored.copies, tensor.layers
         if stage is not None:
             if tensor.component in ("vision", "audio", "embedding"):
                 on_stage = first or (last and tied and tensor.component == "embedding")
                 count = count if on_stage else 0
             elif tensor.layers:
-                count = count // len(tensor.layers) * sum(layer in stage for layer in tensor.layers)
+                layers = tuple(layer for layer in tensor.layers if layer in stage)
+                count = count // len(tensor.layers) * len(layers)
             else:
                 count = count if last else 0
         if count:
             cast = dtype is not None and stored.dtype == architecture.dtype and not (stored.scale or tensor.dtype)
-            key = (tensor.component, dtype if cast and dtype else stored.dtype)
             if tensor.shard == EXPERT:
                 held = _expert_elements(stored.shape, tensor, count, tp * dp, expert_parallel)
             else:
                 held = rank_elements(stored.shape, tensor, tp) * count
-            found[key] = found.get(key, 0) + held
+            held_in = dtype if cast and dtype else stored.dtype
+            found.append(RankTensor(stored.name, tensor.component, held_in, layers, count, held, stored.scale))
     return found
+
+
+def sum_elements(tensors: Iterable[RankTensor]) -> dict[tuple[str, str], int]:
+    """Elements by component and by dtype as held.
+
+    sum of elements over tensors of one component and dtype
+
+    Args:
+        tensors: of one rank [tensors].
+
+    Returns:
+        (component, dtype) -> elements.
+
+    Source: see `rank_tensors`.
+    """
+    found: dict[tuple[str, str], int] = {}
+    for tensor in tensors:
+        key = (tensor.component, tensor.dtype)
+        found[key] = found.get(key, 0) + tensor.elements
+    return found
+
+
+def rank_weight_elements(architecture: Architecture, tp: int) -> dict[tuple[str, str], int]:
+    """Elements of the loaded weights on one rank of tensor parallelism: see `rank_tensors`.
+
+    sum over stored tensors of rank_elements
+
+    Args:
+        architecture: of the model.
+        tp: tensor_parallel_size [ranks].
+
+    Returns:
+        (component, dtype) -> elements.
+
+    Source: see `rank_tensors`.
+    """
+    return sum_elements(rank_tensors(architecture, tp))
 
 
 def _expert_elements(shape: tuple[int, ...], tensor: Tensor, count: int, ranks: int, expert_parallel: bool) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kvtax.budgets import Budget, budget
+from kvtax.deployment import COMMON_FIELDS
 from kvtax.errors import KvtaxError
 from kvtax.hardware.gpu import Gpu
 from kvtax.sources.models import ModelEntry
@@ -68,7 +69,10 @@ def _try(
 ) -> None:
     """Recompute the budget under each change; keep the best of each kind in `found`."""
     asked = base.deployment._replace(max_model_len=_asked_length(base))
+    known = COMMON_FIELDS | base.prepared.plan.FIELDS
     for change in changes:
+        if not known.issuperset(change.fields):
+            continue
         if change.kind in found and found[change.kind].budget.fits:
             continue
         try:
@@ -118,8 +122,12 @@ def _changes(base: Budget) -> Iterator[Change]:
     yield from _parallel(base)
     yield from _cards(base)
     yield from _quantised(base)
-    if str(base.settings()["kv_cache_dtype"].value) in ("bfloat16", "float16", "float32"):
+    if str(base.settings()["kv_cache_dtype"].value) in ("bfloat16", "float16", "float32", "f16", "bf16", "f32"):
         yield Change("kv_cache_dtype", {"kv_cache_dtype": "fp8"}, "--kv-cache-dtype fp8", "keys and values in 8 bit")
+        for name, bits in (("q8_0", 8), ("q4_0", 4)):
+            fields = {"cache_type_k": name, "cache_type_v": name}
+            yield Change("cache_type", fields, f"-ctk {name} -ctv {name}", f"keys and values in {bits} bit")
+    yield from _into_ram(base)
     length = _length_that_fits(base)
     if length is not None and length * SHORTEST_SHARE >= base.max_model_len:
         yield Change("max_model_len", {"max_model_len": length}, f"--context {length}", "longer requests are refused")
@@ -163,13 +171,37 @@ def _quantised(base: Budget) -> Iterator[Change]:
     """Fewer bits for the weights of a checkpoint that is not quantised."""
     asked = base.deployment
     if asked.quantization is None and base.prepared.architecture.quantization is None and asked.weights_bytes is None:
-        for name, bits in (("fp8", 8), ("awq-int4", 4)):
+        for name, bits in _fewer_bits(base):
             yield Change(
                 "quantization",
                 {"quantization": name},
                 f"--quantization {name}",
                 f"{bits}-bit weights: another checkpoint",
             )
+
+
+def _fewer_bits(base: Budget) -> tuple[tuple[str, int], ...]:
+    """Formats that the engine loads, the widest first."""
+    if "cache_type_k" in base.prepared.plan.FIELDS:
+        return ("q8_0", 8), ("q6_k", 6), ("q4_k_m", 4)
+    if "attn_implementation" in base.prepared.plan.FIELDS:
+        return ("bnb-int8", 8), ("bnb-nf4", 4)
+    return ("fp8", 8), ("awq-int4", 4)
+
+
+def _into_ram(base: Budget) -> Iterator[Change]:
+    """Experts or layers that stay in RAM, for engines that compute there; the fewest that cure."""
+    architecture = base.prepared.architecture
+    layers = architecture.num_hidden_layers
+    steps = [-(-layers * part // 8) for part in range(1, 9)]
+    if architecture.num_experts:
+        for count in steps:
+            cost = f"experts of {count} layers are computed on the CPU"
+            yield Change("n_cpu_moe", {"n_cpu_moe": count}, f"--n-cpu-moe {count}", cost)
+    for count in steps[:-1]:
+        left = layers - count
+        cost = f"{count} of {layers} layers are computed on the CPU"
+        yield Change("n_gpu_layers", {"n_gpu_layers": str(left)}, f"-ngl {left}", cost)
 
 
 def _pairs(base: Budget) -> Iterator[Change]:

@@ -6,12 +6,15 @@ The readers are imported when a config is quantised: most are not, and every sta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvtax.architectures.config import Config
 from kvtax.architectures.quantization.stored import Quantization, StoredTensor, store
 
 __all__ = ["Quantization", "StoredTensor", "named_quantization", "read_quantization", "store"]
+
+if TYPE_CHECKING:
+    from kvtax.architectures.architecture import Architecture
 
 KEYS = ("quantization_config", "compression_config")
 LEVELS = ("text_config", "language_config", "llm_config", "thinker_config")
@@ -29,8 +32,8 @@ def read_quantization(config: Config, extra: Mapping[str, Any] | None = None) ->
     return reader.read_quantization(config, extra)
 
 
-def named_quantization(name: str) -> Quantization:
+def named_quantization(name: str, architecture: Architecture | None = None) -> Quantization:
     """The usual recipe of a name such as `fp8` or `awq-int4`: see `named.named_quantization`."""
     from kvtax.architectures.quantization import named
 
-    return named.named_quantization(name)
+    return named.named_quantization(name, architecture)

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from kvtax.architectures.quantization import formats
+from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.quantization import formats, recipes
 from kvtax.architectures.quantization.formats import Format
 from kvtax.architectures.quantization.scheme import USUAL, Scheme
 from kvtax.architectures.quantization.stored import Quantization
@@ -44,14 +45,15 @@ _UNGROUPED = frozenset(("fp8", "fp8-channel", "bnb-int8"))
 _GGUF = re.compile(r"(i?q[1-8]|tq[12]|mxfp4_moe|f16|f32|bf16)(_[0-9a-z]+)*", re.IGNORECASE | re.ASCII)
 
 
-def named_quantization(name: str) -> Quantization:
+def named_quantization(name: str, architecture: Architecture | None = None) -> Quantization:
     """The scheme of a deployment's `quantization`.
 
     fp8: 1 byte a weight and one float32 a tensor, as engines quantise while loading. Left alone: embeddings, head, norms, routers,
-    towers; for mxfp4 attention too, as in gpt-oss.
+    towers; for mxfp4 attention too, as in gpt-oss; and what recipes for a kind of model leave alone (see `recipes`).
 
     Args:
         name: one of NAMES, with `-gN` for another group size than the usual one.
+        architecture: the model; None for one of plain attention.
 
     Returns:
         What is stored in place of a model's weights.
@@ -64,11 +66,16 @@ def named_quantization(name: str) -> Quantization:
     if base not in _NAMES or (size is not None and (base in _UNGROUPED or not 1 <= size <= MAXIMUM_GROUP)):
         _unknown(name, base)
     usual, make = _NAMES[base]
+    if size is None and architecture is not None:
+        usual = recipes.usual_group(base, usual, architecture)
     group_size = usual if size is None else size
     if base == "mxfp4":
         return Scheme(_METHODS[base], make(group_size), only=("mlp", "routed_experts", "shared_experts"))
-    untouched = ("lm_head", "mtp") if base.startswith("bnb-") else _ALL
-    return Scheme(_METHODS[base], make(group_size), untouched=untouched)
+    untouched = frozenset(("lm_head", "mtp")) if base.startswith("bnb-") else _ALL
+    if architecture is not None:
+        untouched |= recipes.left_alone(base, architecture)
+    others = {part: formats.fp8_tensor() for part in recipes.halfway(base, architecture)} if architecture else {}
+    return Scheme(_METHODS[base], make(group_size), untouched=untouched, others=others)
 
 
 def _split(key: str) -> tuple[str, int | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kvtax.architectures.quantization.formats import Format
@@ -60,6 +60,7 @@ class Scheme:
         rules: in order.
         untouched: components that the default leaves alone.
         only: components that the default is for; empty for all others.
+        others: components that have a format of their own where no rule names them.
         formats: whose names and bits stand for the whole, `default` and those of the rules unless given.
         kv_cache_dtype: declared by the checkpoint.
         hidden_size: tells the sides of stacked experts apart, 0 where unknown.
@@ -74,6 +75,7 @@ class Scheme:
         *,
         untouched: Iterable[str] = USUAL,
         only: Iterable[str] = (),
+        others: Mapping[str, Format] | None = None,
         kv_cache_dtype: str | None = None,
         hidden_size: int = 0,
         activation_order: bool = False,
@@ -86,6 +88,7 @@ class Scheme:
             raise ConfigError(f"has more than {MAXIMUM_RULES} formats", where="config.json: quantization_config")
         self.untouched = frozenset(untouched)
         self.only = frozenset(only)
+        self.others = dict(others or {})
         self.kv_cache_dtype = kv_cache_dtype
         self.hidden_size = hidden_size
         formats = [*((default,) if default else ()), *(rule.format for rule in self.rules if rule.format)]
@@ -143,7 +146,7 @@ class Scheme:
     def _default_for(self, tensor: Tensor) -> Format | None:
         if tensor.component in self.untouched or (self.only and tensor.component not in self.only):
             return None
-        return self.default
+        return self.others.get(tensor.component, self.default)
 
     def _assign(self, tensor: Tensor, *others: str) -> list[tuple[Format | None, Tensor]]:
         """The group, parted by format."""

@@ -23,6 +23,9 @@ LAST_SERVED = {"MiniMaxText01ForCausalLM": (0, 23)}
 NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4", "plamo2")
 """Model types that overflow in float16 and are refused with it (vllm config/model.py)."""
 
+POOLING_WORDS = frozenset(("embedding", "embeddings", "embed", "reranker", "rerank"))
+"""Words in the names of models that give vectors or scores instead of text."""
+
 
 def resolve_dtype(deployment: Deployment, architecture: Architecture, gpu: Gpu) -> tuple[str, str, Notice | None]:
     """The dtype that runs, where it comes from, and what to say about it.
@@ -74,6 +77,33 @@ def resolve_kv_cache_dtype(deployment: Deployment, architecture: Architecture, d
     if sparse and asked in ("fp8", "fp8_e4m3"):
         return "fp8_ds_mla", "flag (fp8 means fp8_ds_mla for sparse latent attention)"
     return resolve_kv_dtype(asked), "flag"
+
+
+def resolve_runner(deployment: Deployment, architecture: Architecture) -> tuple[str, str, Notice | None]:
+    """Whether a model generates or pools, where that comes from, and what to say about it.
+
+    The engine looks for the repository's modules.json (sentence-transformers), which a config does not have: a model whose name calls it an
+    embedding model or a reranker is taken for one.
+
+    Source: vllm 0.12.0 config/model.py try_get_generation and modules.json.
+    """
+    if deployment.runner in ("generate", "pooling"):
+        return deployment.runner, "flag", None
+    if architecture.kind == "encoder":
+        return "pooling", "config.json", None
+    words = _words(deployment.model.rpartition("/")[2]) if isinstance(deployment.model, str) else set()
+    if words & POOLING_WORDS:
+        notice = Notice(
+            "taken-as-pooling",
+            "the name says that the model pools: no logits are computed",
+            "else say so: runner generate",
+        )
+        return "pooling", "the model's name", notice
+    return "generate", "default", None
+
+
+def _words(name: str) -> set[str]:
+    return set("".join(character if character.isalnum() else " " for character in name.lower()).split())
 
 
 def refusal(

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from math import ceil
 
-from kvtax.architectures.architecture import Architecture
-from kvtax.dtypes import DTYPES
-from kvtax.engines.vllm.rules import rule
-from kvtax.formulas.activation import (
-    attention_peak_bytes,
-    logits_peak_bytes,
-    mlp_peak_bytes,
-    moe_workspace_bytes,
-    rope_cache_bytes,
-)
+from kvtax.engines.vllm.part import Part
 from kvtax.hardware.gpu import Gpu
+from kvtax.terms import Input
 from kvtax.units import GIB, KIB, MIB, ceil_div
 
 KNOWN_VENDORS = ("NVIDIA", "AMD", "user")
@@ -31,8 +23,9 @@ LEAST_UNIFIED_OUTSIDE_BYTES = 5 * GIB
 starts), with at most 0.64 GiB taken; GB10 started at 0.95, with at most 6.1 GiB taken."""
 GRAPH_BYTES_PER_LAYER = 288 * KIB
 """CUDA graphs: about 0.45 GiB for 51 sizes of a 32-layer model (0.36 to 0.5 GiB measured for 7B to 8B models)."""
-FRAGMENTATION = 1.04
-"""The allocator's own share of a peak: 2 to 10 % over the tensors."""
+LEAST_GRAPH_BYTES = 64 * MIB
+FIRST_GRAPH_BYTES = 96 * MIB
+GRAPH_BYTES_PER_TOKEN = 18 * KIB
 
 
 def communicator_bytes(ranks: int) -> int:
@@ -79,73 +72,6 @@ def limit_bytes(total_bytes: int, gpu_memory_utilization: float) -> int:
     return ceil(total_bytes * gpu_memory_utilization)
 
 
-def activation_parts(
-    architecture: Architecture, tp: int, tokens: int, rows: int, element_bytes: int, version: tuple[int, ...]
-) -> dict[str, int]:
-    """The peaks of a profile run; they do not come at once, so the largest counts.
-
-    Source: vllm 0.33.0 v1/worker/gpu profile_run; before 0.16 the sampler took 38.5 B a logit.
-    """
-    hidden_size = architecture.hidden_size
-    padded = ceil_div(architecture.vocab_size, 64) * 64
-    parts = {
-        "mlp": mlp_peak_bytes(tokens, hidden_size, architecture.intermediate_size, tp, element_bytes),
-        "attention": attention_peak_bytes(
-            tokens,
-            hidden_size,
-            architecture.num_attention_heads * architecture.head_dim,
-            architecture.num_key_value_heads * architecture.head_dim,
-            tp,
-            element_bytes,
-        ),
-    }
-    per_logit = rule("sampler_bytes_per_logit", version)
-    if per_logit:
-        parts["logits"] = int(rows * architecture.vocab_size * per_logit)
-    else:
-        parts["logits"] = logits_peak_bytes(tokens, rows, hidden_size, padded, tp, element_bytes)
-    return parts
-
-
-def workspace_bytes(architecture: Architecture, tp: int, tokens: int, element_bytes: int) -> int:
-    """The persistent workspace of a mixture of experts on one rank; none for a dense model."""
-    if not architecture.num_experts or not architecture.moe_intermediate_size:
-        return 0
-    width = ceil_div(architecture.moe_intermediate_size, tp)
-    return moe_workspace_bytes(tokens, architecture.num_experts_per_tok, architecture.hidden_size, width, element_bytes)
-
-
-def rope_bytes(architecture: Architecture, element_bytes: int) -> int:
-    """The rope table of the whole context, which loading keeps beside the parameters."""
-    if not architecture.rotary_dim or not architecture.max_position_embeddings:
-        return 0
-    return rope_cache_bytes(architecture.max_position_embeddings, architecture.rotary_dim, element_bytes)
-
-
-def padding_bytes(architecture: Architecture, gpu: Gpu, tp: int, version: tuple[int, ...]) -> int:
-    """What repacking 4-bit experts (mxfp4) adds on cards without kernels of their own for them.
-
-    Marlin pads the intermediate width of a rank to a multiple of 128 and the hidden width to one of 256, biases too.
-
-    Source: vllm 0.33.0 model_executor/layers/quantization/mxfp4.py; equal to the byte for gpt-oss-120b on A100 (engine run).
-    """
-    major = (gpu.compute_capability or "").partition(".")[0]
-    if (
-        getattr(architecture.quantization, "method", None) != "mxfp4"
-        or not major.isdecimal()
-        or major in rule("mxfp4_kernels", version)
-    ):
-        return 0
-    width, hidden = ceil_div(architecture.moe_intermediate_size, tp), architecture.hidden_size
-    wide, high = ceil_div(width, 128) * 128, ceil_div(hidden, 256) * 256
-    added = DTYPES["mxfp4"].bytes(3 * (wide * high - width * hidden))
-    groups = [tensor for tensor in architecture.tensors if tensor.component == "routed_experts" and tensor.loaded]
-    if any(tensor.name.endswith("bias") for tensor in groups):
-        added += 2 * (2 * (wide - width) + high - hidden)
-    layers = max((len(tensor.layers) for tensor in groups), default=0)
-    return layers * architecture.num_experts * added
-
-
 def capture_sizes(max_num_seqs: int, compute_capability: str) -> int:
     """How many batch sizes are captured as graphs: 1, 2, 4, 8 to 256 by 8, then by 16, up to min(2 max_num_seqs, 512; 1024 on sm100).
 
@@ -154,12 +80,48 @@ def capture_sizes(max_num_seqs: int, compute_capability: str) -> int:
     >>> capture_sizes(1024, "9.0")
     51
     """
-    largest = min(2 * max_num_seqs, 1024 if compute_capability.startswith("10.") else 512)
+    largest = largest_capture(max_num_seqs, compute_capability)
     small = sum(size <= largest for size in (1, 2, 4))
     middle = min(largest, 256) // 8
     return small + middle + (max(largest, 256) - 256) // 16
 
 
-def graph_bytes(num_hidden_layers: int, sizes: int) -> int:
-    """The pool of captured graphs: num_hidden_layers * sizes * 288 KiB, at least 64 MiB."""
-    return max(64 * MIB, num_hidden_layers * sizes * GRAPH_BYTES_PER_LAYER)
+def graph_part(num_hidden_layers: int, max_num_seqs: int, compute_capability: str, *, estimated: bool) -> Part:
+    """The pool of captured graphs: as measured, or as the engine estimates it before it captures them.
+
+    measured: max(64 MiB, num_hidden_layers * sizes * 288 KiB). Estimated: the first capture, and for each other one what the second took, at least
+    1 MiB: 96 MiB + (graphs - 2) * max(1 MiB, largest * 18 KiB), where graphs counts the sizes twice (pieces and, up to max_num_seqs, whole steps).
+
+    Source: vllm 0.22.0 v1/worker/gpu_model_runner.py profile_cudagraph_memory. The constants rest on seven estimates that starts of 0.19 to 0.26
+    printed: 0.13 to 0.15 GiB for 16 to 64 requests, 0.79 and 0.93 for 256; a 7 GiB model's 2.44 is not met.
+    """
+    sizes = capture_sizes(max_num_seqs, compute_capability)
+    if not estimated:
+        layers = {
+            "num_hidden_layers": Input(num_hidden_layers, "layers", "config.json"),
+            "sizes": Input(sizes, "graphs", "capture sizes"),
+            "layer_bytes": Input(GRAPH_BYTES_PER_LAYER, "B", "measured on 7B to 8B models"),
+        }
+        size = num_hidden_layers * sizes * GRAPH_BYTES_PER_LAYER
+        if size >= LEAST_GRAPH_BYTES:
+            return Part(
+                "cuda_graphs", size, "num_hidden_layers * sizes * layer_bytes", layers, "measured on 7B to 8B models"
+            )
+        least = {"least_bytes": Input(LEAST_GRAPH_BYTES, "B", "measured")}
+        return Part("cuda_graphs", LEAST_GRAPH_BYTES, "least_bytes", least, "measured on small models")
+    largest = largest_capture(max_num_seqs, compute_capability)
+    graphs = sizes + capture_sizes(ceil_div(min(max_num_seqs, largest), 2), compute_capability)
+    each = max(MIB, largest * GRAPH_BYTES_PER_TOKEN)
+    inputs = {
+        "first_bytes": Input(FIRST_GRAPH_BYTES, "B", "measured"),
+        "graphs": Input(max(graphs, 2), "graphs", f"sizes up to {largest}, in pieces and whole"),
+        "graph_bytes": Input(each, "B", f"largest size {largest} x {GRAPH_BYTES_PER_TOKEN} B, at least 1 MiB"),
+    }
+    size = FIRST_GRAPH_BYTES + (max(graphs, 2) - 2) * each
+    source = "vllm v1/worker/gpu_model_runner.py profile_cudagraph_memory"
+    return Part("cuda_graphs", size, "first_bytes + (graphs - 2) * graph_bytes", inputs, source)
+
+
+def largest_capture(max_num_seqs: int, compute_capability: str) -> int:
+    """The largest batch size that is captured: min(2 * max_num_seqs, 512; 1024 on sm100)."""
+    return min(2 * max_num_seqs, 1024 if compute_capability.startswith("10.") else 512)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kvtax.architectures.cache import CrossAttention, LayerCache, Recurrent
 from kvtax.deployment import Deployment
 from kvtax.dtypes import find_dtype
+from kvtax.engines import loading
 from kvtax.engines.answer import (
     FITS,
     KV_TOO_SMALL,
@@ -21,11 +22,14 @@ from kvtax.engines.answer import (
     pool_bytes_per_token,
 )
 from kvtax.engines.base import Plan
-from kvtax.engines.vllm import blocks, checks, memory, rules
+from kvtax.engines.loading import Load
+from kvtax.engines.vllm import blocks, checks, division, encoder, memory, rules
 from kvtax.engines.vllm import terms as vllm_terms
+from kvtax.engines.vllm.division import Detail
 from kvtax.engines.vllm.kinds import kind
+from kvtax.engines.vllm.load import load as load_beside
 from kvtax.errors import InputError
-from kvtax.formulas.weights import element_bytes, rank_weight_elements, stage_layers
+from kvtax.formulas.weights import RankTensor, element_bytes, rank_tensors, stage_layers, sum_elements
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice, Term
 from kvtax.units import format_bytes
@@ -39,15 +43,7 @@ class Stage(NamedTuple):
     layers: int
     layout: blocks.Layout | None
     caches: tuple[LayerCache, ...]
-
-
-class Detail(NamedTuple):
-    """What the terms of an answer are made from: the stage, and what loading keeps beside its parameters [bytes]."""
-
-    stage: Stage
-    rope_bytes: int
-    padding_bytes: int
-    max_model_len: int
+    load: Load
 
 
 class VllmPlan(Plan):
@@ -62,6 +58,7 @@ class VllmPlan(Plan):
         "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel", "decode_context_parallel_size",
         "block_size", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "enable_prefix_caching", "gpu_memory_utilization",
         "kv_cache_memory_bytes", "kv_cache_dtype", "async_scheduling", "disable_hybrid_kv_cache_manager", "mamba_ssm_cache_dtype",
+        "limit_mm_per_prompt", "language_model_only", "skip_mm_profiling", "runner",
     ))  # fmt: skip
 
     def __init__(self, question: Question) -> None:
@@ -82,6 +79,7 @@ class VllmPlan(Plan):
         self.element_bytes = find_dtype(str(self.settings["dtype"].value)).bits // 8
         self._layouts: dict[tuple[int, int], list[Stage]] = {}
         self._weights = self._stage_weights()
+        self._loads = [self._load_beside(tensors) for tensors in self._weights]
 
     # ---- settings ----
 
@@ -99,13 +97,20 @@ class VllmPlan(Plan):
             self.notices.append(notice)
         kv_dtype, origin = checks.resolve_kv_cache_dtype(deployment, architecture, dtype)
         self.settings["kv_cache_dtype"] = Setting(kv_dtype, origin)
+        runner, origin, notice = checks.resolve_runner(deployment, architecture)
+        self.settings["runner"] = Setting(runner, origin)
+        if notice is not None:
+            self.notices.append(notice)
         cached = deployment.enable_prefix_caching
         self.set_from("enable_prefix_caching", cached, architecture.kind == "decoder" and self.version >= (0, 9))
-        self.set_from("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total))
+        self.set_from("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total, self.version))
         self.set_from(
             "max_num_batched_tokens",
             deployment.max_num_batched_tokens,
-            rules.default_max_num_batched_tokens(gpu, total),
+            max(
+                rules.default_max_num_batched_tokens(gpu, total, self.version),
+                encoder.least_batched_tokens(architecture, deployment),
+            ),
         )
         self.set_from("async_scheduling", deployment.async_scheduling, self.version >= (0, 14))
         self.set_from("enforce_eager", deployment.enforce_eager or None, False)
@@ -158,16 +163,19 @@ class VllmPlan(Plan):
 
     # ---- stages and layouts ----
 
-    def _stage_weights(self) -> list[dict[tuple[str, str], int]]:
+    def _stage_weights(self) -> list[list[RankTensor]]:
         deployment, architecture = self.question.deployment, self.question.architecture
         tp, pp = deployment.tensor_parallel_size, deployment.pipeline_parallel_size
         dp, whole = deployment.data_parallel_size, deployment.expert_parallel
         dtype = str(self.settings["dtype"].value)
+        without = loading.components_left_out(
+            deployment.runner, deployment.language_model_only, deployment.limit_mm_per_prompt
+        )
         if pp == 1 or pp > architecture.num_hidden_layers:
-            return [rank_weight_elements(architecture, tp, dp=dp, expert_parallel=whole, dtype=dtype)]
-        stages = stage_layers(architecture.num_hidden_layers, pp)
+            return [rank_tensors(architecture, tp, dp=dp, expert_parallel=whole, dtype=dtype, without=without)]
+        stages = self._stage_layers(pp)
         return [
-            rank_weight_elements(
+            rank_tensors(
                 architecture,
                 tp,
                 dp=dp,
@@ -176,9 +184,20 @@ class VllmPlan(Plan):
                 first=index == 0,
                 last=index == pp - 1,
                 dtype=dtype,
+                without=without,
             )
             for index, stage in enumerate(stages)
         ]
+
+    def _stage_layers(self, pp: int) -> list[range]:
+        return stage_layers(
+            self.question.architecture.num_hidden_layers, pp, balanced=rules.rule("balanced_stages", self.version)
+        )
+
+    def _load_beside(self, tensors: list[RankTensor]) -> Load:
+        question = self.question
+        tp = question.deployment.tensor_parallel_size
+        return load_beside(question.architecture, tensors, question.gpu, tp, self.element_bytes, self.version)
 
     def stages(self, max_num_batched_tokens: int) -> list[Stage]:
         """The pipeline stages with their pool layouts; what is in flight depends on the step's tokens."""
@@ -194,17 +213,18 @@ class VllmPlan(Plan):
 
     def _lay_out(self, in_flight: int, max_num_batched_tokens: int) -> list[Stage]:
         architecture, pp = self.question.architecture, len(self._weights)
-        ranges = stage_layers(architecture.num_hidden_layers, pp)
+        ranges = self._stage_layers(pp)
         found = []
-        for weights, layers in zip(self._weights, ranges, strict=True):
+        for tensors, load, layers in zip(self._weights, self._loads, ranges, strict=True):
             caches = [
                 cache
                 for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True)
                 if pp == 1 or layer in layers
             ]
             layout = self._layout(caches, in_flight, max_num_batched_tokens)
+            weights = sum_elements(tensors)
             size = sum(element_bytes(count, dtype) for (_, dtype), count in weights.items())
-            found.append(Stage(weights, size, len(layers), layout, tuple(caches)))
+            found.append(Stage(weights, size, len(layers), layout, tuple(caches), load))
         return found
 
     def _layout(self, caches: list[LayerCache], in_flight: int, max_num_batched_tokens: int) -> blocks.Layout | None:
@@ -249,6 +269,8 @@ class VllmPlan(Plan):
         seqs = int(self.settings["max_num_seqs"].value)
         tokens = int(self.settings["max_num_batched_tokens"].value)
         if self.question.deployment.max_num_batched_tokens is None:
+            if max_model_len <= rules.rule("whole_prompt_tokens", self.version):
+                tokens = max(tokens, max_model_len)
             tokens = min(tokens, seqs * max_model_len)
         return min(seqs, tokens) if self.question.deployment.max_num_seqs is None else seqs, tokens
 
@@ -276,19 +298,19 @@ class VllmPlan(Plan):
         free = self.free_bytes(taken)
         fixed = self.question.deployment.kv_cache_memory_bytes
         need = taken.weights_bytes + taken.load_extra_bytes + taken.workspace_bytes
-        if need > free or (fixed is None and self.known and taken.limit_bytes > free):
+        if need + taken.activation_bytes > free or (fixed is None and self.known and taken.limit_bytes > free):
             return OUT_OF_MEMORY, None
         if fixed is not None and need + taken.activation_bytes + taken.cuda_graph_bytes + fixed > free:
             return OUT_OF_MEMORY, None
         usable = pool.blocks - rules.rule("reserved_blocks", self.version)
-        enough = taken.kv_pool_bytes > 0 and usable >= pool.blocks_per_request
+        least = pool.blocks_per_request if rules.rule("one_request_checked", self.version) else 1
+        enough = taken.kv_pool_bytes > 0 and usable >= least
         if pool.bytes_per_block == 0:  # nothing to hold
             enough = taken.kv_pool_bytes >= 0
         return (FITS, None) if enough else (KV_TOO_SMALL, None)
 
     def _stage_answer(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Pool, Detail]:
-        taken, rope, padding = self._memory(stage, seqs, tokens)
-        detail = Detail(stage, rope, padding, max_model_len)
+        taken, detail = division.divide(self, stage, seqs, tokens, max_model_len)
         layout = stage.layout
         if layout is None:
             return taken, Pool(0, 0, 0, 0, 0, float(seqs), 0, 0), detail
@@ -316,40 +338,6 @@ class VllmPlan(Plan):
         groups = len(layout.groups) if kind == "groups" else 1
         smallest = min(group.block_size for group in layout.groups)
         return num_blocks // groups * smallest * layout.context_parallel
-
-    def _memory(self, stage: Stage, seqs: int, tokens: int) -> tuple[Memory, int, int]:
-        question, architecture = self.question, self.question.architecture
-        deployment = question.deployment
-        tp = deployment.tensor_parallel_size
-        total = question.total_bytes
-        limit = memory.limit_bytes(total, float(self.settings["gpu_memory_utilization"].value))
-        weights = deployment.weights_bytes if deployment.weights_bytes is not None else stage.weights_bytes
-        rope = padding = 0
-        if deployment.weights_bytes is None:  # a figure from a log has both in it
-            rope = memory.rope_bytes(architecture, self.element_bytes)
-            padding = memory.padding_bytes(architecture, question.gpu, tp, self.version)
-        peaks = memory.activation_parts(architecture, tp, tokens, min(seqs, tokens), self.element_bytes, self.version)
-        activation = int(max(peaks.values()) * memory.FRAGMENTATION)
-        workspace = memory.workspace_bytes(architecture, tp, tokens, self.element_bytes)
-        graphs = 0
-        if not self.settings["enforce_eager"].value:
-            sizes = memory.capture_sizes(seqs, question.gpu.compute_capability or "")
-            graphs = memory.graph_bytes(stage.layers, sizes)
-        ranks = tp * deployment.pipeline_parallel_size
-        outside = memory.outside_bytes(question.gpu, ranks)
-        if deployment.kv_cache_memory_bytes is None:
-            outside = memory.outside_of_a_start(question.gpu, ranks, total - limit)
-        if deployment.free_memory is not None:
-            outside = max(total - deployment.free_memory, 0)
-        pool = deployment.kv_cache_memory_bytes
-        if pool is None:
-            inside = graphs if rules.rule("cuda_graphs_inside", self.version) else 0
-            pool = limit - weights - rope - padding - workspace - activation - inside
-        return (
-            Memory(total, limit, weights, rope + padding, workspace, outside, activation, graphs, pool),
-            rope,
-            padding,
-        )
 
     # ---- terms ----
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from kvtax.architectures.architecture import Architecture
-from kvtax.architectures.cache import CompressedLatent, MultiHeadLatent
+from kvtax.architectures.cache import CompressedLatent, MultiHeadLatent, Recurrent
 from kvtax.engines.base import Rule, Version, find_rule
 from kvtax.hardware.gpu import Gpu
-from kvtax.units import GIB
+from kvtax.units import GIB, MIB
 
 NEWEST = (0, 33)
 OLDEST = (0, 8)
+FIRST_V1 = (0, 8)
+"""The first version whose default is the V1 engine."""
 
 
 RULES = (
@@ -19,16 +21,54 @@ RULES = (
     Rule("gpu_memory_utilization", (0, 20), 0.92, "vllm config/cache.py 0.20.0"),
     Rule("cuda_graphs_inside", (0, 0), False, "vllm v1/worker/gpu_worker.py before 0.20: graphs are captured outside the limit"),
     Rule("cuda_graphs_inside", (0, 20), True, "vllm v1/worker/gpu_worker.py 0.20.0: an estimate is subtracted before the pool"),
-    Rule("sampler_bytes_per_logit", (0, 0), 38.5, "measured in 12 starts of vllm 0.8 to 0.15: float32 logits with the sort's copies"),
-    Rule("sampler_bytes_per_logit", (0, 16), 0.0, "starts of vllm 0.17 and later no longer show the term"),
+    Rule("sampler_sorts", (0, 0), True, "vllm v1/sample/ops/topk_topp_sampler.py 0.8.5 to 0.16.0: top-k and top-p sort all logits"),
+    Rule("sampler_sorts", (0, 17), False, "vllm 0.19.1 v1/sample/ops/topk_topp_triton.py; two starts of 0.17.1 show it (0.17.0 not read)"),
+    Rule("v2_runner", (0, 0), (), "vllm config/vllm.py up to 0.19.1: only where asked for"),
+    Rule("v2_runner", (0, 22), ("dense 16-bit",), "vllm 0.22.0 config/vllm.py: neither experts nor quantised weights"),
+    Rule("v2_runner", (0, 26), ("dense 16-bit", "dense"), "vllm 0.26.0 config/vllm.py: neither experts nor recurrent state"),
+    Rule("v2_runner", (0, 30), ("dense 16-bit", "dense", "all"), "vllm 0.30 to 0.33: the default of all models"),
+    Rule("moe_workspace_kept", (0, 0), False, "vllm 0.12.0 fused_moe.py: buffers of a call"),
+    Rule("moe_workspace_kept", (0, 14), True, "vllm 0.14.0 v1/worker/workspace.py: one workspace, kept (0.13 not read)"),
+    Rule("video_placeholder_factor", (0, 0), 12.5, "vllm 0.12.0 qwen3_vl.py get_max_video_tokens: 12.5 tokens for each of a video"),
+    Rule("video_placeholder_factor", (0, 14), 1, "vllm 0.14.0 qwen3_vl.py (0.13 not read)"),
+    Rule("states_in_pool", (0, 0), False, "vllm V0 mamba_cache.py: a state for each of max_num_seqs, apart from the pool"),
+    Rule("states_in_pool", (0, 11), True, "vllm 0.11: hybrid models run in the V1 engine"),
+    Rule("latent_context_profiled", (0, 0), False, "vllm 0.10.2 v1/attention/backends/mla/common.py: no such allocation"),
+    Rule("latent_context_profiled", (0, 11), True, "vllm 0.11.2 v1/attention/backends/mla/common.py: allocated where there is no metadata"),
+    Rule("index_logits_profiled", (0, 0), False, "vllm 0.16.0 sparse_attn_indexer.py: no such allocation"),
+    Rule("index_logits_profiled", (0, 19), True, "vllm 0.19.1 sparse_attn_indexer.py (0.17 and 0.18 not read)"),
+    Rule("counts_non_torch", (0, 0), False, "vllm 0.2 worker/worker.py: the peak of PyTorch's allocator alone"),
+    Rule("counts_non_torch", (0, 3), True, "vllm 0.3 worker/worker.py: the difference of free memory"),
+    Rule("communicators_outside", (0, 0), False, "vllm 0.10.2 gpu_worker.py: first snapshot before init_distributed_environment"),
+    Rule("communicators_outside", (0, 12), True, "vllm 0.11.2 and 0.12.0 gpu_worker.py: first snapshot after it"),
+    Rule("context_inside", (0, 0), 480 * MIB, "vllm up to 0.6.3 (PR 10511, 12126): all memory in use but PyTorch's own is taken off"),
+    Rule("context_inside", (0, 7), 0, "vllm 0.7 worker/worker.py: growth since the first snapshot"),
+    Rule("context_inside", (0, 8), 480 * MIB, "vllm 0.8.5 v1 gpu_worker.py: all memory in use but PyTorch's own is taken off"),
+    Rule("context_inside", (0, 9), 0, "vllm 0.9.2 utils memory_profiling: growth since the first snapshot"),
+    Rule("early_rdna", (0, 0), True, "six starts of 0.11.2 on R9700"),
+    Rule("early_rdna", (0, 13), False, "eight starts of 0.13 on the same machine"),
+    Rule("a100_is_large", (0, 0), True, "vllm 0.8.5 arg_utils.py: all cards of 70 GiB"),
+    Rule("a100_is_large", (0, 9), False, "vllm-project/vllm#17885: names with a100 are left out"),
+    Rule("largest_step", (0, 0), 8192, "vllm arg_utils.py 0.8.5 to 0.26.0"),
+    Rule("largest_step", (0, 28), 16384, "vllm 0.32.0 arg_utils.py: 16384 from 160 GiB (not in 0.26.0)"),
+    Rule("whole_prompt_tokens", (0, 0), 1 << 40, "vllm V0 without chunked prefill: a prompt is one step"),
+    Rule("whole_prompt_tokens", (0, 5), 32_768, "vllm 0.5 engine/arg_utils.py: chunked prefill is on above 32k tokens"),
+    Rule("whole_prompt_tokens", (0, 8), 0, "vllm V1: chunked prefill is on"),
     Rule("in_flight_steps", (0, 0), 1, "vllm v1/kv_cache_interface.py: one step of max_num_batched_tokens"),
     Rule("in_flight_steps", (0, 26), 2, "vllm 0.26: two batches are in flight with async scheduling"),
+    Rule("one_request_checked", (0, 0), False, "vllm 0.2 worker: any pool that is not empty is taken"),
+    Rule("one_request_checked", (0, 3), True, "vllm 0.3 worker: a request of max_model_len must fit"),
     Rule("reserved_blocks", (0, 0), 0, "vllm v1/core/kv_cache_utils.py"),
     Rule("reserved_blocks", (0, 30), 1, "vllm 0.30: the null block is kept back when one request is checked"),
     Rule("mxfp4_kernels", (0, 0), (), "a start of vllm 0.11 on H100 prints 65.97 GiB for gpt-oss-120b: padded"),
     Rule("mxfp4_kernels", (0, 13), ("9", "10"), "vllm 0.33.0 on H100 loads experts as stored (engine run); the release that began is not known"),
     Rule("longrope_original", (0, 0), False, "vllm config.py: the longest context is the default"),
     Rule("longrope_original", (0, 12), True, "vllm-project/vllm#27431 (2025-10): the original context of LongRoPE is the default"),
+    Rule("balanced_stages", (0, 0), False, "vllm 0.6 distributed/utils.py get_pp_indices: what is left over goes to the last stage (DeepSeek-V3: 30 and 31)"),
+    Rule("balanced_stages", (0, 8), True, "vllm 0.8 distributed/utils.py get_pp_indices: what is left over goes to the stages before the last"),
+    Rule("latent_absorbed", (0, 0), "none", "vllm 0.6: keys and values are computed from the latent, nothing is absorbed"),
+    Rule("latent_absorbed", (0, 7), "into-projections", "vllm 0.7.3 attention/backends/mla: multiplied into the query and output projections"),
+    Rule("latent_absorbed", (0, 8), "copies", "vllm 0.8 attention/backends/mla: kv_b_proj is split"),
     Rule("token_count", (0, 0), "blocks", "vllm 0.8: num_blocks x block_size"),
     Rule("token_count", (0, 9), "groups", "vllm 0.9 to 0.20: num_blocks // groups x block_size"),
     Rule("token_count", (0, 21), "concurrency", "vllm 0.22: concurrency x max_model_len (0.21 not checked)"),
@@ -40,30 +80,44 @@ def rule(name: str, version: Version) -> Any:
     return find_rule(RULES, name, version)
 
 
-def default_max_num_batched_tokens(gpu: Gpu, total_bytes: int) -> int:
+def v2_runner(architecture: Architecture, version: Version) -> bool:
+    """Whether the V2 model runner is the default for a model.
+
+    Source: vllm 0.22.0, 0.26.0 and 0.33.0 config/vllm.py (use_v2_model_runner).
+    """
+    kinds = rule("v2_runner", version)
+    if "all" in kinds:
+        return True
+    dense = not architecture.num_experts and not any(isinstance(cache, Recurrent) for cache in architecture.caches)
+    return dense and ("dense" in kinds or ("dense 16-bit" in kinds and architecture.quantization is None))
+
+
+def default_max_num_batched_tokens(gpu: Gpu, total_bytes: int, version: Version = NEWEST) -> int:
     """Tokens of one step of the API server.
 
-    >= 160 GiB: 16384; >= 70 GiB and neither A100 nor GB10: 8192; else 2048.
+    >= 160 GiB: 16384; >= 70 GiB and neither A100 nor GB10: 8192; else 2048. The V0 engine: 2048.
 
     Source: vllm 0.33.0 engine/arg_utils.py get_batch_defaults.
     """
+    if version < FIRST_V1:
+        return 2048
     if total_bytes >= 160 * GIB:
-        return 16384
-    return 8192 if _large(gpu, total_bytes) else 2048
+        return int(rule("largest_step", version))
+    return 8192 if _large(gpu, total_bytes, version) else 2048
 
 
-def default_max_num_seqs(gpu: Gpu, total_bytes: int) -> int:
-    """Requests that run at once: >= 70 GiB and neither A100 nor GB10: 1024; else 256.
+def default_max_num_seqs(gpu: Gpu, total_bytes: int, version: Version = NEWEST) -> int:
+    """Requests that run at once: >= 70 GiB and neither A100 nor GB10: 1024; else 256. The V0 engine: 256.
 
     Source: vllm 0.33.0 engine/arg_utils.py get_batch_defaults.
     """
-    return 1024 if _large(gpu, total_bytes) else 256
+    return 1024 if _large(gpu, total_bytes, version) and version >= FIRST_V1 else 256
 
 
-def _large(gpu: Gpu, total_bytes: int) -> bool:
+def _large(gpu: Gpu, total_bytes: int, version: Version) -> bool:
     # the engine looks for "a100" in the name that the driver gives; an A800 is not one
-    name = gpu.name.lower()
-    return total_bytes >= 70 * GIB and "a100" not in name and not gpu.unified_memory
+    small = "a100" in gpu.id.lower() and not rule("a100_is_large", version)
+    return total_bytes >= 70 * GIB and not small and not gpu.unified_memory
 
 
 def attention_block_size(architecture: Architecture, gpu: Gpu, kv_cache_dtype: str) -> int:

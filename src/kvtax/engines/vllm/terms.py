@@ -14,16 +14,25 @@ from kvtax.architectures.cache import (
     SlidingWindow,
 )
 from kvtax.dtypes import find_dtype, head_bytes, latent_bytes
-from kvtax.engines.vllm import memory
 from kvtax.engines.vllm.blocks import state_bytes
+from kvtax.engines.vllm.load import MULTIMODAL_ROPE_ROWS
+from kvtax.engines.vllm.rules import rule
 from kvtax.terms import Input, Term
 
 if TYPE_CHECKING:
     from kvtax.engines.answer import Answer, Memory, Pool
-    from kvtax.engines.vllm.plan import Detail, Stage, VllmPlan
+    from kvtax.engines.loading import Load
+    from kvtax.engines.vllm.division import Detail
+    from kvtax.engines.vllm.plan import Stage, VllmPlan
 
 _CONFIG = "config.json"
 _FORMULA = "formula"
+_LOAD_SOURCES = {
+    "padding": "vllm model_executor/layers/quantization/mxfp4.py: widths padded for kernels",
+    "rounding": "pytorch c10/cuda/CUDACachingAllocator.cpp: blocks over the tensors in them (engines.allocator)",
+    "absorbed": "vllm model_executor/layers/attention/mla_attention.py: 16-bit copies; gemma4.py: keys loaded as values",
+    "runtime": "vllm platforms/rocm.py: read off the driver, kernels and handles with it (starts on R9700)",
+}
 
 
 def weight_terms(plan: VllmPlan, stage: Stage) -> list[Term]:
@@ -54,20 +63,13 @@ def weight_terms(plan: VllmPlan, stage: Stage) -> list[Term]:
 
 def memory_terms(plan: VllmPlan, answer: Answer, detail: Detail) -> list[Term]:
     """The limit, what is subtracted from it, and the pool that is left."""
-    taken, seqs, tokens = answer.memory, answer.max_num_seqs, answer.max_num_batched_tokens
+    taken = answer.memory
     found = [_limit_term(plan, taken)]
-    if detail.rope_bytes:
-        found.append(_rope_term(plan, detail.rope_bytes))
-    if detail.padding_bytes:
-        source = "vllm model_executor/layers/quantization/mxfp4.py: widths padded to 128 and 256"
-        found.append(_given("runtime.padding", detail.padding_bytes, "padding_bytes", source))
-    if taken.workspace_bytes:
-        source = "vllm model_executor/layers/fused_moe: two buffers of a row per token and expert"
-        found.append(_given("runtime.moe_workspace", taken.workspace_bytes, "workspace_bytes", source))
-    found.append(_activation_term(plan, taken, seqs, tokens))
-    if taken.cuda_graph_bytes:
-        source = f"estimate: {memory.GRAPH_BYTES_PER_LAYER} B a layer and captured size, measured on 7B to 8B models"
-        found.append(_given("cuda_graphs", taken.cuda_graph_bytes, "cuda_graph_bytes", source))
+    found.extend(_load_terms(plan, detail.load))
+    found += [part.term(f"runtime.{part.name}") for part in detail.persistent if part.bytes]
+    found.append(detail.activation.term("activation"))
+    if detail.graphs is not None:
+        found.append(detail.graphs.term("cuda_graphs"))
     source = "CUDA context and communicators outside the limit: free at start in logs of vllm and SGLang"
     found.append(_given("runtime.outside", taken.outside_bytes, "outside_bytes", source))
     found.append(_pool_term(plan, taken, detail))
@@ -86,36 +88,37 @@ def _limit_term(plan: VllmPlan, taken: Memory) -> Term:
     )
 
 
+def _load_terms(plan: VllmPlan, load: Load) -> list[Term]:
+    """What loading keeps beside the parameters, each cause by itself."""
+    found = [_rope_term(plan, load.rope_bytes)] if load.rope_bytes else []
+    for name in _LOAD_SOURCES:
+        size = getattr(load, f"{name}_bytes")
+        if size:
+            found.append(_given(f"runtime.{name}", size, f"{name}_bytes", _LOAD_SOURCES[name]))
+    if load.released_bytes:
+        inputs = {"released_bytes": Input(load.released_bytes, "B", _FORMULA)}
+        source = "vllm model_executor/layers/quantization/gptq_marlin.py: zero points and orders"
+        found.append(Term("runtime.released", -load.released_bytes, "-released_bytes", inputs, source))
+    return found
+
+
 def _rope_term(plan: VllmPlan, size: int) -> Term:
     architecture = plan.question.architecture
+    rows = MULTIMODAL_ROPE_ROWS if architecture.multimodal_rope else 1
     inputs = {
         "max_position_embeddings": Input(architecture.max_position_embeddings or 0, "tokens", _CONFIG),
-        "rotary_dim": Input(architecture.rotary_dim, "elements", _CONFIG),
+        "rope_dims": Input(sum(architecture.rope_dims), "elements", f"{_CONFIG}: every rope that differs"),
         "element_bytes": Input(plan.element_bytes, "B", plan.settings["dtype"].origin),
     }
-    formula = "max_position_embeddings * rotary_dim * element_bytes"
+    formula = "max_position_embeddings * rope_dims * element_bytes"
+    if rows > 1:
+        inputs["multimodal_rows"] = Input(rows, "-", "vllm model_executor/layers/rotary_embedding/mrope.py")
+        formula += " * multimodal_rows"
     return Term("runtime.rope_cache", size, formula, inputs, "vllm model_executor/layers/rotary_embedding")
 
 
 def _given(name: str, size: int, symbol: str, source: str) -> Term:
     return Term(name, size, symbol, {symbol: Input(size, "B", "estimate")}, source)
-
-
-def _activation_term(plan: VllmPlan, taken: Memory, seqs: int, tokens: int) -> Term:
-    architecture, tp = plan.question.architecture, plan.question.deployment.tensor_parallel_size
-    peaks = memory.activation_parts(architecture, tp, tokens, min(seqs, tokens), plan.element_bytes, plan.version)
-    name = max(peaks, key=lambda key: peaks[key])
-    inputs = {
-        f"{name}_peak_bytes": Input(peaks[name], "B", f"formulas.activation, {tokens} tokens, {seqs} requests"),
-        "fragmentation": Input(memory.FRAGMENTATION, "-", "estimate"),
-    }
-    return Term(
-        "activation",
-        taken.activation_bytes,
-        f"{name}_peak_bytes * fragmentation // 1",
-        inputs,
-        "vllm v1/worker/gpu profile_run: the largest of its peaks",
-    )
 
 
 def _pool_term(plan: VllmPlan, taken: Memory, detail: Detail) -> Term:
@@ -131,16 +134,12 @@ def _pool_term(plan: VllmPlan, taken: Memory, detail: Detail) -> Term:
     inputs = {
         "limit_bytes": Input(taken.limit_bytes, "B", _FORMULA),
         "weights_bytes": Input(taken.weights_bytes, "B", _FORMULA),
-        "rope_bytes": Input(detail.rope_bytes, "B", _FORMULA),
-        "padding_bytes": Input(detail.padding_bytes, "B", _FORMULA),
-        "workspace_bytes": Input(taken.workspace_bytes, "B", "estimate"),
+        "load_extra_bytes": Input(taken.load_extra_bytes, "B", _FORMULA),
         "activation_bytes": Input(taken.activation_bytes, "B", _FORMULA),
+        **{f"{part.name}_bytes": Input(part.bytes, "B", _FORMULA) for part in detail.persistent},
     }
-    formula = "limit_bytes - weights_bytes - rope_bytes - padding_bytes - workspace_bytes - activation_bytes"
-    if (
-        taken.limit_bytes - sum(int(entry.value) for key, entry in inputs.items() if key != "limit_bytes")
-        != taken.kv_pool_bytes
-    ):
+    formula = " - ".join(inputs)
+    if taken.cuda_graph_bytes and rule("cuda_graphs_inside", plan.version):
         inputs["cuda_graph_bytes"] = Input(taken.cuda_graph_bytes, "B", "estimate")
         formula += " - cuda_graph_bytes"
     return Term(

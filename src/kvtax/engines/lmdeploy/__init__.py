@@ -1,0 +1,1 @@
+"""LMDeploy: KV takes a share of what is free after weights, with TurboMind or the PyTorch engine."""
