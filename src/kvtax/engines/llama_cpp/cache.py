@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kvtax.dtypes import find_dtype
@@ -192,14 +193,19 @@ def output_bytes(shape: Shape, context: Context) -> int:
     return 4 * shape.vocab_size * context.n_parallel
 
 
-def live_request_bytes(shape: Shape, context: Context, tokens: int) -> int:
-    """What a request of `tokens` tokens fills of these caches: its cells, windows cut off, and one state [bytes]."""
+def live_request_bytes(shape: Shape, context: Context, tokens: int, layers: Iterable[int] | None = None) -> int:
+    """What a request of `tokens` tokens fills of these caches: its cells, windows cut off, and one state; of some layers or of all [bytes]."""
     held = 0
-    for layer in shape.layers:
-        cells = min(tokens, shape.sliding_window) if layer.windowed and shape.windowed and not context.swa_full else tokens
+    for index in range(len(shape.layers)) if layers is None else layers:
+        layer = shape.layers[index]
+        cells = (
+            min(tokens, shape.sliding_window) if layer.windowed and shape.windowed and not context.swa_full else tokens
+        )
         held += cells * cell_bytes(shape, layer, context)
         if layer.compress_ratio:
-            row = row_bytes(context.cache_type_k, layer.key_width + layer.indexer_length)
+            row = row_bytes(context.cache_type_k, layer.key_width) + row_bytes(
+                context.cache_type_k, layer.indexer_length
+            )
             held += tokens // layer.compress_ratio * row
         elif layer.indexer_length:
             held += tokens * row_bytes(context.cache_type_k, layer.indexer_length)

@@ -85,11 +85,10 @@ def feed_forward_bytes_per_token(shape: Shape) -> int:
         return dense
     grown = 4 * shape.expert_used_count * shape.expert_feed_forward_length
     down = 4 * shape.expert_used_count * shape.embedding_length
-    if shape.gated:
-        sparse = 3 * grown + (down if down > 2 * grown else 0)
-    else:
-        sparse = grown + down + 4 * shape.embedding_length
-    return max(sparse, dense) if shape.leading_dense_block_count and shape.gated else sparse
+    if not shape.gated:
+        return grown + down + 4 * shape.embedding_length
+    sparse = 3 * grown + (down if down > 2 * grown else 0)
+    return max(sparse, dense) if shape.leading_dense_block_count else sparse
 
 
 def attention_bytes_per_token(shape: Shape, context: Context) -> int:
@@ -112,7 +111,9 @@ def attention_bytes_per_token(shape: Shape, context: Context) -> int:
     normed = shape.arch.startswith("gemma") or (
         shape.arch in ("qwen3", "qwen3moe", "glm4moe") and query > 4 * shape.embedding_length
     )
-    copies = 3 if shape.arch in rules.INTERVAL else 2 if normed else 1  # a gate lives beside the query and its normed copy
+    copies = (
+        3 if shape.arch in rules.INTERVAL else 2 if normed else 1
+    )  # a gate lives beside the query and its normed copy
     return scores + query * copies
 
 
@@ -226,3 +227,40 @@ def host_bytes(shape: Shape, context: Context, era: Era = NEWEST) -> int:
     state = 4 * shape.embedding_length * context.ubatch
     gathered = state if shape.embedding_length_per_layer_input else 0
     return parts.lasting_bytes - (state if shape.arch in rules.PARALLEL else 0) + gathered
+
+
+def partial_device_bytes(
+    shape: Shape, context: Context, era: Era = NEWEST, *, outputs: bool = True, on_cuda: bool = False
+) -> int:
+    """The buffer of a device where blocks stay in RAM too: hidden states come in one at a time.
+
+    lasting - 8E * ub (4E with experts, latents or without flash attention) + phase, or the output matrix and one hidden state
+
+    Args:
+        shape: of the model.
+        context: what the context is made with.
+        era: of the build.
+        outputs: whether this device has the output matrix.
+        on_cuda: whether it is an NVIDIA card.
+
+    Returns:
+        Size [bytes].
+
+    Source: 234 measured device buffers of ggml-org/llama.cpp b11434.
+    """
+    parts = device_parts(shape, context, era, outputs=outputs, on_cuda=on_cuda)
+    state = 4 * shape.embedding_length * context.ubatch
+    lean = shape.expert_used_count or shape.latent or not context.flash_attn
+    phase = max(parts.feed_forward_bytes, parts.attention_bytes)
+    lasting = parts.lasting_bytes - parts.per_layer_bytes
+    body = lasting - state * (1 if lean else 2) + phase
+    return max(body, parts.output_bytes + state) + parts.copies_bytes
+
+
+def host_layers_bytes(shape: Shape, context: Context, era: Era = NEWEST, *, outputs: bool = False) -> int:
+    """The buffer in RAM where blocks run on the processor: as on a device, and the hidden state that leaves it, 4E * ub [bytes].
+
+    Source: 2,259 measured host buffers of ggml-org/llama.cpp b11434.
+    """
+    parts = device_parts(shape, context, era, outputs=outputs)
+    return parts.total_bytes + 4 * shape.embedding_length * context.ubatch

@@ -52,7 +52,11 @@ def shape_of(architecture: Architecture) -> Shape:
     Source: ggml-org/llama.cpp b11434 convert_hf_to_gguf.py.
     """
     arch = gguf_architecture(architecture)
-    text = [tensor for tensor in architecture.tensors if tensor.loaded and tensor.component not in ("vision", "audio", "mtp")]
+    text = [
+        tensor
+        for tensor in architecture.tensors
+        if tensor.loaded and tensor.component not in ("vision", "audio", "mtp")
+    ]
     widths, sparse = _feed_forward(text), _sparse_layers(text)
     layers = [
         Layer(attends=False, head_count=architecture.num_attention_heads, feed_forward_length=widths.get(index, 0))
@@ -68,7 +72,9 @@ def shape_of(architecture: Architecture) -> Shape:
     if arch in rules.INTERVAL:  # their files state one number of heads for all layers
         heads = next((layer for layer in layers if layer.attends), Layer())
         layers = [
-            layer._replace(head_count_kv=heads.head_count_kv, key_length=heads.key_length, value_length=heads.value_length)
+            layer._replace(
+                head_count_kv=heads.head_count_kv, key_length=heads.key_length, value_length=heads.value_length
+            )
             for layer in layers
         ]
     dense = [index for index in range(len(layers)) if index not in sparse]
@@ -82,7 +88,8 @@ def shape_of(architecture: Architecture) -> Shape:
         sliding_window=window,
         expert_count=architecture.num_experts if sparse else 0,
         expert_used_count=architecture.num_experts_per_tok if sparse else 0,
-        expert_feed_forward_length=architecture.moe_intermediate_size or (architecture.intermediate_size if sparse else 0),
+        expert_feed_forward_length=architecture.moe_intermediate_size
+        or (architecture.intermediate_size if sparse else 0),
         expert_shared_feed_forward_length=_shared_width(text),
         leading_dense_block_count=leading,
         embedding_length_per_layer_input=_per_layer_input(text, len(layers)),
@@ -104,7 +111,10 @@ def _with_cache(arch: str, layer: Layer, cache: LayerCache, extra: dict[str, Any
         # other engines keep these keys as fp8 with a float32 scale for 128 of them
         index_length = cache.index_bytes // 132 * 128
         return layer._replace(
-            attends=True, head_count_kv=1, key_length=cache.kv_lora_rank + cache.qk_rope_head_dim, indexer_length=index_length
+            attends=True,
+            head_count_kv=1,
+            key_length=cache.kv_lora_rank + cache.qk_rope_head_dim,
+            indexer_length=index_length,
         )
     if isinstance(cache, CompressedLatent):
         found = layer._replace(attends=True, windowed=True, head_count_kv=1, key_length=cache.head_dim)

@@ -39,7 +39,9 @@ class _Keys:
             return list(default)
         if not isinstance(value, (list, tuple)):
             return [self.number(key)] * layers
-        if len(value) < layers or any(isinstance(entry, bool) or not isinstance(entry, int) or entry < 0 for entry in value):
+        if len(value) < layers or any(
+            isinstance(entry, bool) or not isinstance(entry, int) or entry < 0 for entry in value
+        ):
             raise InputError(f"must be {layers} whole numbers", code="invalid-gguf", where=key)
         return list(value[:layers])
 

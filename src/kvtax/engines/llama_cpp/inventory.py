@@ -69,7 +69,9 @@ def tensors(
     traits = _TRAITS.get(shape.arch)
     if traits is None:
         raise UnsupportedArchitectureError(
-            f"the tensors of {shape.arch!r:.64} are not known", where="general.architecture", hint="known: " + ", ".join(COVERED)
+            f"the tensors of {shape.arch!r:.64} are not known",
+            where="general.architecture",
+            hint="known: " + ", ".join(COVERED),
         )
     width, rows = shape.embedding_length, shape.vocab_size
     found = [GgufTensor("token_embd", (width, rows)), GgufTensor("output_norm", (width,))]
@@ -105,8 +107,10 @@ def _block(shape: Shape, traits: Traits, layer: Layer, sparse: bool) -> Iterator
     one_kind = shape.arch.startswith("nemotron_h")
     if layer.recurrent:
         yield from _state(shape)
-    if (layer.head_count_kv or layer.attends) and not (one_kind and layer.feed_forward_length) and not (
-        layer.recurrent and shape.arch != "falcon-h1"
+    if (
+        (layer.head_count_kv or layer.attends)
+        and not (one_kind and layer.feed_forward_length)
+        and not (layer.recurrent and shape.arch != "falcon-h1")
     ):
         yield from _latent(shape, layer) if shape.latent else _attention(shape, traits, layer)
     if shape.arch == "mamba" or (one_kind and not layer.feed_forward_length):

@@ -284,7 +284,19 @@ class _Chooser:
         if self.facts.arch == "falcon":
             return "q4_k" if self.preset == "q3_k_l" else self.base
         if self.facts.expert_count == 8:
-            finer = ("q2_k", "iq3_xs", "iq3_xxs", "q3_k_s", "q3_k_m", "iq4_nl", "q4_k_s", "q4_k_m", "iq3_s", "iq3_m", "iq4_xs")
+            finer = (
+                "q2_k",
+                "iq3_xs",
+                "iq3_xxs",
+                "q3_k_s",
+                "q3_k_m",
+                "iq4_nl",
+                "q4_k_s",
+                "q4_k_m",
+                "iq3_s",
+                "iq3_m",
+                "iq4_xs",
+            )
             return "q5_k" if self.preset in finer else self.base
         return {"q2_k": "q3_k", "iq3_xxs": "iq3_s", "q3_k_m": "q4_k", "q3_k_l": "q5_k", "iq3_m": "q4_k"}.get(
             self.preset, self.base
