@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from llama_cpp_rows import file_tensors, lines, preset_bytes, rows, shapes
 
 import kvtax
 from kvtax.engines.llama_cpp import cache, compute, placement, presets
 from kvtax.engines.llama_cpp import inventory as files
 from kvtax.engines.llama_cpp.converted import converted
 from kvtax.engines.llama_cpp.from_architecture import shape_of
+from llama_cpp_rows import file_tensors, lines, preset_bytes, rows, shapes
 
 ROWS = list(rows())
 PRESETS = {entry["model"]: entry for entry in lines("presets.jsonl")}

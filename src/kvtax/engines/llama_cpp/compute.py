@@ -39,13 +39,14 @@ class Parts(NamedTuple):
         """What lives through the whole graph [bytes]."""
         return self.inputs_bytes + self.mask_bytes + self.values_bytes + self.per_layer_bytes + self.rotation_bytes
 
+    beside_output_bytes: int = 0
+    """What of it still lives when the output matrix runs."""
+
     @property
     def total_bytes(self) -> int:
-        """lasting + max(feed forward, attention, output) + copies [bytes]."""
-        phase = max(self.feed_forward_bytes, self.attention_bytes)
-        # the per-layer embeddings are gone when the output matrix runs
-        output = self.output_bytes - min(self.per_layer_bytes, self.inputs_bytes // 4)
-        return self.lasting_bytes + max(phase, output) + self.copies_bytes
+        """max(lasting + max(feed forward, attention), beside output + output) + copies [bytes]."""
+        phase = self.lasting_bytes + max(self.feed_forward_bytes, self.attention_bytes)
+        return max(phase, self.beside_output_bytes + self.output_bytes) + self.copies_bytes
 
 
 class Era(NamedTuple):
@@ -202,7 +203,7 @@ def device_parts(
     if not context.flash_attn and not shape.latent and shape.attends:
         values = 8 * widest_value(shape) * (2 if shape.windowed else 1)
     reserved = min(ubatch, context.batch if context.n_outputs_max is None else context.n_outputs_max)
-    return Parts(
+    parts = Parts(
         inputs_bytes=ubatch * (4 * era.inputs * width + parallel + NOISE_BYTES),
         mask_bytes=ubatch * mask_bytes_per_token(shape, context, era),
         values_bytes=ubatch * values,
@@ -214,6 +215,11 @@ def device_parts(
         copies_bytes=rotated_query_bytes(shape, context)
         + (float_copy_bytes(shape, context) if on_cuda and era.copy_in_buffer else 0),
     )
+    if era.inputs < NEWEST.inputs:  # inputs were given back once they were used: one hidden state is left
+        return parts._replace(beside_output_bytes=4 * width * ubatch)
+    # embeddings of each layer are gone by then, but for one hidden state's room
+    gone = min(parts.per_layer_bytes, 4 * width * ubatch)
+    return parts._replace(beside_output_bytes=parts.lasting_bytes - gone)
 
 
 def host_bytes(shape: Shape, context: Context, era: Era = NEWEST) -> int:

@@ -148,7 +148,7 @@ def _compute(plan: LlamaCppPlan, detail: Detail, device: Device) -> Term:
         "values_bytes": Input(parts.values_bytes, "B", "row indices, without flash attention"),
         "per_layer_bytes": Input(parts.per_layer_bytes, "B", "embeddings of each layer"),
         "rotation_bytes": Input(parts.rotation_bytes, "B", "quantised caches"),
-        "phase_bytes": Input(phase, "B", "the largest of feed-forward, attention, output"),
+        "phase_bytes": Input(phase, "B", "the largest of feed-forward, attention, output, beyond what lasts"),
         "copies_bytes": Input(parts.copies_bytes + extra, "B", "of quantised caches, of inputs for several cards"),
     }
     return Term("activation", device.compute_bytes, " + ".join(inputs), inputs, source)
