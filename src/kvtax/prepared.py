@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kvtax.architectures.architecture import Architecture
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Card, Question
 from kvtax.engines.registry import make_plan, names_own_formats
@@ -42,15 +43,39 @@ class Prepared:
             architecture = architecture.replace(quantization=named_quantization(deployment.quantization, architecture))
         self.architecture = architecture
         self.question = Question(
-            deployment, architecture, smallest.gpu, smallest.total_bytes, smallest.total_origin, cards
+            self._with_runner(deployment),
+            architecture,
+            smallest.gpu,
+            smallest.total_bytes,
+            smallest.total_origin,
+            cards,
         )
         self.plan = make_plan(self.question)
         self.notices += self.plan.notices
-        self.ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size * deployment.data_parallel_size
+        self.ranks = self.plan.cards
         self.gpu_count = max(self.ranks, len(cards)) if deployment.gpu_count is None else deployment.gpu_count
         self.engine_known = self.plan.known
         self._say_cards()
         self._demand: dict[int, int] = {}
+
+    def _with_runner(self, deployment: Deployment) -> Deployment:
+        """The deployment with the runner that vLLM takes by itself for a model of embeddings."""
+        runner = self.model.entry.runner if self.model.entry is not None else None
+        if deployment.runner is not None or runner is None or deployment.engine != "vllm":
+            return deployment
+        self.notices.append(
+            Notice(
+                "pooling-runner",
+                "the model's repository holds modules.json: vllm runs it for pooling and loads no lm_head",
+                "--runner generate runs it for text",
+            )
+        )
+        return deployment._replace(runner=runner)
+
+    def _draft(self, models: Sequence[ModelEntry]) -> Architecture | None:
+        """The draft's own model, where speculation names one."""
+        asked = self.deployment.speculative
+        return find(asked.model, models).architecture if asked is not None and asked.model else None
 
     def _say_cards(self) -> None:
         if self.gpu_count > self.ranks and not self.plan.ALLOCATES:

@@ -555,3 +555,44 @@ def test_unknown_names(name):
     assert ("llama.cpp" in str(found.value)) is (name.lower() in ("q4_k_m", "q8_0"))
     assert len(str(found.value)) < 300
     assert str(found.value).isprintable()
+
+
+def test_recipes_leave_what_their_models_need() -> None:
+    """By kind of model, as public recipes do: components that stay in 16 bit."""
+
+    def plain(model: str, name: str) -> set[str]:
+        found = kvtax.architecture(model)
+        stored = found.replace(quantization=named_quantization(name, found)).stored_tensors()
+        return {
+            s.source.component for s in stored if s.source.linear and s.source.loaded and s.dtype == BF and not s.scale
+        }
+
+    usual = {"lm_head", "vision"}
+    assert plain("Qwen/Qwen3-30B-A3B", "nvfp4") == {"lm_head"}
+    assert plain("Qwen/Qwen3.5-35B-A3B", "nvfp4") >= {*usual, "linear_or_ssm"}
+    assert "attention" not in plain("Qwen/Qwen3.5-35B-A3B", "nvfp4")
+    assert plain("Qwen/Qwen3.5-35B-A3B", "gptq-int4") >= {*usual, "linear_or_ssm", "attention", "shared_experts"}
+    assert "attention" in plain("Qwen/Qwen3.5-27B", "gptq-int4")
+    assert "attention" not in plain("Qwen/Qwen3.5-27B", "awq-int4")
+    assert "attention" in plain("deepseek-ai/DeepSeek-V3", "nvfp4")
+    assert "attention" not in plain("deepseek-ai/DeepSeek-V3", "awq-int4")
+
+
+def test_group_sizes_by_family() -> None:
+    gemma, llama = kvtax.architecture("google/gemma-3-27b-it"), kvtax.architecture("llama-3.1-8b")
+    assert named_quantization("awq-int4", gemma).group_size == 32
+    assert named_quantization("awq-int4-g128", gemma).group_size == 128
+    assert named_quantization("awq-int4", llama).group_size == 128
+
+
+def test_dense_delta_rule_models_are_half_in_fp8() -> None:
+    found = kvtax.architecture("Qwen/Qwen3.5-27B")
+    stored = found.replace(quantization=named_quantization("nvfp4", found)).stored_tensors()
+    dtypes = {s.source.component: s.dtype for s in stored if s.source.linear and not s.scale and s.source.loaded}
+    assert (dtypes["attention"], dtypes["mlp"], dtypes["lm_head"]) == (F8, U8, BF)
+
+
+def test_a_public_start_of_a_dense_model_in_gptq() -> None:
+    """Qwen3.5-27B-GPTQ-Int4 on vLLM prints 27.51 GiB."""
+    budget = kvtax.budget(model="Qwen/Qwen3.5-27B", quantization="gptq-int4", gpu="rtx-5090", max_model_len=4096)
+    assert round(budget.to_dict()["per_gpu"]["model_load_bytes"] / 2**30, 2) == 27.51

@@ -36,9 +36,10 @@ def test_one_engine_shows_its_rules_and_margins(here):
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_no_line_is_wider_than_the_terminal(here, monkeypatch, width):
-    monkeypatch.setenv("COLUMNS", str(width))
-    assert max(map(len, here().out.splitlines())) <= width
+@pytest.mark.parametrize("words", [(), ("vllm",)])
+def test_no_line_is_wider_than_the_terminal(here, width, words):
+    out = here(*words, env={"COLUMNS": str(width)}).out
+    assert max(map(len, out.splitlines())) <= width
 
 
 def test_an_engine_that_is_not_known_is_an_error(here):

@@ -131,3 +131,13 @@ def test_what_is_left_over_went_to_the_last_stage(layers: int, pp: int) -> None:
     sizes = [len(stage) for stage in stage_layers(layers, pp, balanced=False)]
     assert sum(sizes) == layers
     assert sizes[:-1] == [layers // pp] * (pp - 1)
+
+
+def test_a_model_of_embeddings_is_run_for_pooling() -> None:
+    fields = {"model": "Qwen/Qwen3-Embedding-8B", "gpu": "h100-80", "max_model_len": 8192}
+    taken, asked, other = (
+        kvtax.budget(**fields, **more) for more in ({}, {"runner": "pooling"}, {"runner": "generate"})
+    )
+    assert taken.memory == asked.memory
+    assert other.memory.weights_bytes - taken.memory.weights_bytes == 151665 * 4096 * 2
+    assert [notice.code for notice in taken.notices if notice.code == "pooling-runner"] == ["pooling-runner"]

@@ -53,6 +53,7 @@ COMMAND = Command(
     (
         ("how far off each engine's figures are", "kvtax engines"),
         ("what changed in vLLM from release to release", "kvtax engines vllm"),
+        ("the same for a program", "kvtax engines --json"),
     ),
     run,
 )

@@ -30,7 +30,7 @@ class Card(NamedTuple):
 class Question(NamedTuple):
     """A deployment with its names resolved; its own max_model_len and concurrency are not looked at.
 
-    `gpu` and `total_bytes` are the smallest card's; `cards` has all that are named together.
+    `gpu` and `total_bytes` are the smallest card's; `cards` has all that are named together; `draft` is the model of a speculative draft.
     """
 
     deployment: Deployment
@@ -39,6 +39,7 @@ class Question(NamedTuple):
     total_bytes: int
     total_origin: str
     cards: tuple[Card, ...] = ()
+    draft: Architecture | None = None
 
 
 class Memory(NamedTuple):

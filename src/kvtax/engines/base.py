@@ -179,6 +179,12 @@ class Plan(ABC):
         """Ranks over which key/value heads and states are split."""
         return self.question.deployment.tensor_parallel_size
 
+    @property
+    def cards(self) -> int:
+        """Cards that the parallel sizes use."""
+        deployment = self.question.deployment
+        return deployment.tensor_parallel_size * deployment.pipeline_parallel_size * deployment.data_parallel_size
+
     def request_bytes(self, tokens: int) -> int:
         """Bytes that one request of `tokens` tokens really holds on one rank of all stages together."""
         held, ranks, kv_dtype = 0, self.cache_ranks, self.kv_cache_dtype

@@ -34,6 +34,8 @@ class Load(NamedTuple):
     """What blocks of the allocator hold over the tensors in them."""
     absorbed_bytes: int = 0
     """16-bit copies of what latent attention multiplies into queries and outputs; keys that are loaded as values too."""
+    buffer_bytes: int = 0
+    """Buffers for the tokens of a step that models make when they are built."""
     released_bytes: int = 0
     """What is thrown away after repacking: zero points and orders (subtracted)."""
     runtime_bytes: int = 0
@@ -41,9 +43,9 @@ class Load(NamedTuple):
 
     @property
     def total_bytes(self) -> int:
-        """rope + padding + rounding + absorbed + runtime - released."""
-        added = self.rope_bytes + self.padding_bytes + self.rounding_bytes + self.absorbed_bytes + self.runtime_bytes
-        return added - self.released_bytes
+        """rope + padding + rounding + absorbed + buffer + runtime - released."""
+        added = self.rope_bytes + self.padding_bytes + self.rounding_bytes + self.absorbed_bytes
+        return added + self.buffer_bytes + self.runtime_bytes - self.released_bytes
 
 
 def load_off_driver(
@@ -198,7 +200,7 @@ def latent_copies_bytes(tensors: Iterable[RankTensor], element_bytes: int, *, al
         Size [bytes].
 
     Source: vllm 0.33.0 model_executor/layers/attention/mla_attention.py process_weights_after_loading; sglang 0.5
-    srt/models/deepseek_v2.py post_load_weights.
+    srt/models/deepseek_v2.py post_load_weights (on some cards the copies of an fp8 model stay in 8 bit: not told apart here).
     """
     return element_bytes * sum(
         tensor.elements

@@ -12,6 +12,7 @@ from kvtax.errors import InputError, NotKnownError
 
 PLANS = {
     "vllm": ("kvtax.engines.vllm.plan", "VllmPlan"),
+    "sglang": ("kvtax.engines.sglang.plan", "SglangPlan"),
     "tensorrt-llm": ("kvtax.engines.tensorrt_llm.plan", "TensorRtLlmPlan"),
     "tgi": ("kvtax.engines.tgi.plan", "TgiPlan"),
     "lmdeploy": ("kvtax.engines.lmdeploy.plan", "LmDeployPlan"),

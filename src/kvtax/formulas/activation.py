@@ -82,7 +82,7 @@ def encoder_peak_bytes(patches: int, patch_elements: int, hidden_size: int, widt
         patches: of all items [patches].
         patch_elements: channels x frames x side x side [elements].
         hidden_size: of the tower [elements].
-        width: of attention 8 x hidden_size (qkv, q and k before and after they are turned, output), of the MLP twice its width, on one rank [elements].
+        width: of attention 8 x hidden_size (qkv, q and k before and after they are turned, output), or the MLP's, on one rank [elements].
         element_bytes: of the activation dtype [bytes].
 
     Returns:

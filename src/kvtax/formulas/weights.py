@@ -139,21 +139,51 @@ def sum_elements(tensors: Iterable[RankTensor]) -> dict[tuple[str, str], int]:
     return found
 
 
-def rank_weight_elements(architecture: Architecture, tp: int) -> dict[tuple[str, str], int]:
-    """Elements of the loaded weights on one rank of tensor parallelism: see `rank_tensors`.
+def rank_weight_elements(
+    architecture: Architecture,
+    tp: int,
+    *,
+    dp: int = 1,
+    expert_parallel: bool = False,
+    stage: range | None = None,
+    first: bool = True,
+    last: bool = True,
+    dtype: str | None = None,
+    without: frozenset[str] = frozenset(),
+) -> dict[tuple[str, str], int]:
+    """Elements of the loaded weights on one rank, scales included, by component and by dtype as held.
 
-    sum over stored tensors of rank_elements
+    sum of `rank_tensors` by component and dtype
 
     Args:
         architecture: of the model.
         tp: tensor_parallel_size [ranks].
+        dp: data_parallel_size [ranks].
+        expert_parallel: a rank holds whole experts.
+        stage: decoder layers of this pipeline stage; None: all.
+        first: whether embedding and towers are on this stage.
+        last: whether the final norm and lm_head are.
+        dtype: that weights stored in the model's dtype are held in; None: as stored.
+        without: components that are not loaded [names].
 
     Returns:
         (component, dtype) -> elements.
 
     Source: see `rank_tensors`.
     """
-    return sum_elements(rank_tensors(architecture, tp))
+    return sum_elements(
+        rank_tensors(
+            architecture,
+            tp,
+            dp=dp,
+            expert_parallel=expert_parallel,
+            stage=stage,
+            first=first,
+            last=last,
+            dtype=dtype,
+            without=without,
+        )
+    )
 
 
 def _expert_elements(shape: tuple[int, ...], tensor: Tensor, count: int, ranks: int, expert_parallel: bool) -> int:

@@ -38,6 +38,8 @@ class ModelEntry(NamedTuple):
     quant_file: str | None = None
     """The hf_quant_config.json that goes with it, relative to `configs/models/`."""
     config: dict[str, Any] | None = None
+    runner: str | None = None
+    """`pooling` where the repository holds Sentence Transformers' modules.json, by which vLLM takes that runner by itself."""
 
 
 def find_model(name: str, extra: Sequence[ModelEntry] = ()) -> ModelEntry:

@@ -14,7 +14,7 @@ def left_alone(base: str, architecture: Architecture) -> frozenset[str]:
     """Components that a recipe leaves in 16 bit for this kind of model, beyond embeddings, head, norms, routers and towers.
 
     Mixtures of experts with delta-rule layers (Qwen3-Next, Qwen3.5): these layers; calibrated integers leave attention and shared experts
-    too. Dense ones are quantised whole.
+    too. Dense ones: the same for gptq; other integers quantise them whole.
     Mixtures of experts with latent attention (DeepSeek, Kimi, GLM-5) in nvfp4: attention.
 
     Args:
@@ -24,13 +24,15 @@ def left_alone(base: str, architecture: Architecture) -> frozenset[str]:
     Returns:
         Names of components.
 
-    Source: quantization_config of Qwen3.5's GPTQ files (dynamic: attention, shared experts, MTP and towers excluded) and of
-    RedHatAI/Qwen3-Next-80B-A3B-Instruct-NVFP4 (linear_attn ignored); hf_quant_config.json of nvidia's GLM-5, Kimi-K2.6, DeepSeek-V4-Pro
+    Source: the `dynamic` list of Qwen's GPTQ-Int4 files of Qwen3.5 as quoted in public (attention, shared experts, MTP and towers
+    excluded; a public start of the 27B one prints 27.51 GiB, which is what this gives); llm-compressor's examples for Qwen3-Next and
+    Qwen3.5 in nvfp4 (linear_attn ignored; a start of Qwen3.6-35B-A3B agrees to 0.01 GiB); hf_quant_config.json of nvidia's GLM-5, Kimi-K2.6, DeepSeek-V4-Pro
     (self_attn excluded; the newer ones exclude shared experts too).
     """
     found: set[str] = set()
     delta = _has_delta_rule(architecture)
-    if delta and architecture.num_experts and (base == "nvfp4" or base in _CALIBRATED):
+    gptq = base.startswith("gptq")
+    if delta and (gptq or (architecture.num_experts and (base == "nvfp4" or base in _CALIBRATED))):
         found.add("linear_or_ssm")
         if base in _CALIBRATED:
             found |= {"attention", "shared_experts"}
@@ -51,7 +53,7 @@ def halfway(base: str, architecture: Architecture) -> frozenset[str]:
         Names of components.
 
     Source: hf_quant_config.json of nvidia/Qwen3.6-35B-A3B-NVFP4 (FP8 for linear_attn and self_attn); a start of a 27B model in nvfp4
-    prints 22.1 GiB with its MTP layer, which no other split gives.
+    prints 22.1 GiB with its MTP layer (this split gives 22.3): one start, so uncertain.
     """
     if base == "nvfp4" and _has_delta_rule(architecture) and not architecture.num_experts:
         return frozenset(("attention", "linear_or_ssm"))

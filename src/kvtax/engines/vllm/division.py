@@ -14,7 +14,8 @@ from kvtax.engines.vllm.persistent import persistent_parts
 from kvtax.engines.vllm.rules import rule
 
 if TYPE_CHECKING:
-    from kvtax.engines.vllm.plan import Stage, VllmPlan
+    from kvtax.engines.vllm.plan import VllmPlan
+    from kvtax.engines.vllm.stages import Stage
 
 
 class Detail(NamedTuple):
@@ -75,6 +76,8 @@ def profile_step(plan: VllmPlan, stage: Stage, seqs: int, tokens: int, max_model
         encoder=encoder_run(architecture, deployment, plan.version, tokens, seqs, max_model_len),
         state_bytes=sum(plan.recurrent_bytes(cache) for cache in on_rank if isinstance(cache, Recurrent)),
         max_model_len=max_model_len,
+        dp=deployment.data_parallel_size,
+        expert_parallel=deployment.expert_parallel,
     )
 
 

@@ -19,8 +19,6 @@ LARGEST_IMAGE_TOKENS = 16_384
 """Qwen-VL processors: max_pixels of 12,845,056 at 28 x 28 and longest_edge of 16,777,216 at 32 x 32 pixels a token."""
 LARGEST_VIDEO_TOKENS = 12_288
 """Qwen3-VL's video processor: longest_edge 25,165,824 pixels over all frames, two frames and 32 x 32 pixels a token."""
-VIDEO_GRID_STEPS = 7
-"""Qwen2-VL: at most 14 frames, two of them a grid step of the size of the largest image (vllm model_executor/models/qwen2_vl.py)."""
 PIXTRAL_IMAGE_SIZE = 1540
 """Side of the largest image of Pixtral and Mistral 3 processors [pixels]."""
 LLAMA4_TILES = 17
@@ -41,7 +39,7 @@ class Tower(NamedTuple):
 
     hidden_size: int
     mlp_width: int
-    """Of one token in the MLP: gate and up together where it is gated [elements]."""
+    """Of one token in the MLP: input and output of its activation, gate and up where it is gated [elements]."""
     patch_elements: int
     out_width: int
     """Of one embedding, deepstack features included [elements]."""
@@ -175,7 +173,7 @@ def _find(tensors: list[Tensor], ending: str) -> Tensor | None:
 
 
 def _mlp_width(vision: list[Tensor], hidden: int) -> int:
-    """The widest linear layer of a block, twice where gate and up stand beside each other."""
+    """Twice the widest linear layer of a block (before and after the activation), three times where gate and up stand beside each other."""
     blocks = [
         tensor
         for tensor in vision
@@ -183,7 +181,7 @@ def _mlp_width(vision: list[Tensor], hidden: int) -> int:
     ]
     gated = any("gate_proj" in tensor.name for tensor in blocks)
     width = max((max(tensor.shape) for tensor in blocks), default=4 * hidden)
-    return width * (2 if gated else 1)
+    return width * (3 if gated else 2)
 
 
 def _qwen_tower(
@@ -200,7 +198,7 @@ def _qwen_tower(
         if videos and (spelled > tokens or not images):
             tokens, placeholder = LARGEST_VIDEO_TOKENS, int(spelled)
     elif videos:  # each pair of frames may be as large as an image
-        tokens = placeholder = tokens * max(1, min(max_model_len // tokens, VIDEO_GRID_STEPS))
+        tokens = placeholder = tokens * max(1, min(max_model_len // tokens, rule("video_grid_steps", version)))
     elements = patch.shape[1] * patch.shape[2] * patch.shape[3] * patch.shape[4]
     return Tower(
         hidden, _mlp_width(vision, hidden), elements, out * (1 + deepstack), tokens * merged, tokens, placeholder

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.cache import MultiHeadLatent
 from kvtax.dtypes import DTYPES
 from kvtax.engines import loading
 from kvtax.engines.loading import Load
@@ -14,6 +15,8 @@ from kvtax.hardware.gpu import Gpu
 from kvtax.units import MIB, ceil_div
 
 MULTIMODAL_ROPE_ROWS = 4
+INDEX_TOPK = 2048
+"""Positions that a sparse indexer picks: index_topk of DeepSeek V3.2 and GLM-5 [tokens]."""
 ROCM_RUNTIME_BYTES = 72 * MIB
 """On ROCm the figure is read off the driver, so kernels and handles are in it: 0.067 to 0.072 GiB over the allocator's segments
 (Llama-3.1-8B, Qwen3-14B, one and two ranks of R9700)."""
@@ -26,6 +29,7 @@ def load(
     tp: int,
     element_bytes: int,
     version: tuple[int, ...],
+    max_num_batched_tokens: int,
 ) -> Load:
     """What one rank holds beside its parameters.
 
@@ -38,6 +42,7 @@ def load(
         tp: tensor_parallel_size [ranks].
         element_bytes: of the model's dtype [bytes].
         version: of the engine.
+        max_num_batched_tokens: of a step [tokens].
 
     Returns:
         By cause [bytes].
@@ -53,9 +58,28 @@ def load(
         rounding_bytes=(taken.reserved_bytes if amd else taken.allocated_bytes) - taken.requested_bytes,
         absorbed_bytes=absorbed_bytes(architecture, tensors, tp, element_bytes, version)
         + loading.doubled_values_bytes(tensors),
+        buffer_bytes=buffer_bytes(architecture, tensors, element_bytes, max_num_batched_tokens),
         released_bytes=loading.released_bytes(tensors, method) if _has_marlin(gpu) else 0,
         runtime_bytes=ROCM_RUNTIME_BYTES + transposed_experts_bytes(tensors, method) if amd else 0,
     )
+
+
+def buffer_bytes(
+    architecture: Architecture, tensors: Sequence[RankTensor], element_bytes: int, max_num_batched_tokens: int
+) -> int:
+    """Buffers that a model makes for the tokens of a step.
+
+    max_num_batched_tokens * (levels * hidden_size * element_bytes + 2048 * 4): features of an image for each level of a tower that feeds
+    several (Qwen3-VL), where the tower is loaded; the positions that a sparse indexer picks (DeepSeek V3.2, GLM-5).
+
+    Source: vllm 0.33.0 models/qwen3_vl.py deepstack_input_embeds, models/deepseek_v2.py topk_indices_buffer; Qwen3-VL-30B-A3B on two
+    H100 (0.12) to 0.01 GiB.
+    """
+    levels = max((tensor.copies for tensor in tensors if "deepstack_merger_list." in tensor.name), default=0)
+    found = max_num_batched_tokens * levels * architecture.hidden_size * element_bytes
+    if any(isinstance(cache, MultiHeadLatent) and cache.index_bytes for cache, _ in architecture.cache_groups):
+        found += max_num_batched_tokens * INDEX_TOPK * 4
+    return found
 
 
 def transposed_experts_bytes(tensors: Sequence[RankTensor], method: str) -> int:
@@ -87,7 +111,7 @@ def absorbed_bytes(
 
     Before 0.7 none. From 0.8 on kv_b_proj in 16 bit, where it is quantised. 0.7 multiplied it into the query and output projections:
     heads / tp * (q_width * (kv_lora_rank + qk_rope_head_dim) + kv_lora_rank * hidden_size) elements a layer, with q_width the query's
-    latent, or hidden_size where it has none.
+    latent, or hidden_size where it has none; in 8 bit where the model is, since they are quantised again.
 
     Source: vllm 0.7.3 attention/backends/mla/common.py, 0.33.0 model_executor/layers/attention/mla_attention.py; DeepSeek-Coder-V2-Lite
     at eight ranks of 0.7 (0.21 GiB over the parameters).
@@ -109,8 +133,9 @@ def absorbed_bytes(
         )
         rope = architecture.rotary_dim
         heads = ceil_div(architecture.num_attention_heads, tp)
-        found += heads * (query * (rank + rope) + rank * architecture.hidden_size) * len(tensor.layers)
-    return found * element_bytes
+        elements = heads * (query * (rank + rope) + rank * architecture.hidden_size) * len(tensor.layers)
+        found += elements * (1 if stored.dtype.startswith("fp8") else element_bytes)
+    return found
 
 
 def padding_bytes(architecture: Architecture, gpu: Gpu, tp: int, version: tuple[int, ...]) -> int:

@@ -64,13 +64,13 @@ def _moe_workspace(step: Step) -> Part | None:
         or not rule("moe_workspace_kept", step.version)
     ):
         return None
-    width = ceil_div(architecture.moe_intermediate_size, step.tp)
+    width, tokens = step.expert_width, step.expert_tokens
     widths = max(width, architecture.hidden_size) + max(2 * width, architecture.hidden_size)
     size = moe_workspace_bytes(
-        step.tokens, architecture.num_experts_per_tok, architecture.hidden_size, width, step.element_bytes
+        tokens, architecture.num_experts_per_tok, architecture.hidden_size, width, step.element_bytes
     )
     inputs = {
-        "tokens": Input(step.tokens, "tokens", "max_num_batched_tokens"),
+        "tokens": Input(tokens, "tokens", "max_num_batched_tokens x data_parallel_size, at most a chunk"),
         "experts_per_token": Input(architecture.num_experts_per_tok, "experts", _CONFIG),
         "element_bytes": Input(step.element_bytes, "B", "dtype"),
         "widths": Input(

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from kvtax.architectures.cache import CrossAttention, LayerCache, Recurrent
+from kvtax.architectures.cache import Recurrent
 from kvtax.deployment import Deployment
 from kvtax.dtypes import find_dtype
-from kvtax.engines import loading
 from kvtax.engines.answer import (
-    FITS,
-    KV_TOO_SMALL,
-    OUT_OF_MEMORY,
-    REFUSED,
     Answer,
     Memory,
     Pool,
@@ -22,28 +15,16 @@ from kvtax.engines.answer import (
     pool_bytes_per_token,
 )
 from kvtax.engines.base import Plan
-from kvtax.engines.loading import Load
-from kvtax.engines.vllm import blocks, checks, division, encoder, memory, rules
+from kvtax.engines.vllm import blocks, checks, division, encoder, memory, rules, stages, verdicts
 from kvtax.engines.vllm import terms as vllm_terms
 from kvtax.engines.vllm.division import Detail
+from kvtax.engines.vllm.draft import draft
 from kvtax.engines.vllm.kinds import kind
-from kvtax.engines.vllm.load import load as load_beside
+from kvtax.engines.vllm.stages import Stage
 from kvtax.errors import InputError
-from kvtax.formulas.weights import RankTensor, element_bytes, rank_tensors, stage_layers, sum_elements
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice, Term
 from kvtax.units import format_bytes
-
-
-class Stage(NamedTuple):
-    """One pipeline stage: its weights by component and dtype [elements], and its layers in the pool."""
-
-    elements: dict[tuple[str, str], int]
-    weights_bytes: int
-    layers: int
-    layout: blocks.Layout | None
-    caches: tuple[LayerCache, ...]
-    load: Load
 
 
 class VllmPlan(Plan):
@@ -58,7 +39,9 @@ class VllmPlan(Plan):
         "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel", "decode_context_parallel_size",
         "block_size", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "enable_prefix_caching", "gpu_memory_utilization",
         "kv_cache_memory_bytes", "kv_cache_dtype", "async_scheduling", "disable_hybrid_kv_cache_manager", "mamba_ssm_cache_dtype",
-        "limit_mm_per_prompt", "language_model_only", "skip_mm_profiling", "runner",
+        "limit_mm_per_prompt", "language_model_only", "skip_mm_profiling", "runner", "speculative", "prefill_context_parallel_size",
+        "num_gpu_blocks_override", "mamba_cache_dtype", "mm_encoder_tp_mode", "enable_chunked_prefill", "attention_backend",
+        "cuda_graph_max_bs", "kv_offloading_size", "lora", "cpu_offload",
     ))  # fmt: skip
 
     def __init__(self, question: Question) -> None:
@@ -77,9 +60,11 @@ class VllmPlan(Plan):
         if unchecked is not None:
             self.notices.append(unchecked)
         self.element_bytes = find_dtype(str(self.settings["dtype"].value)).bits // 8
+        self.draft = draft(question, str(self.settings["dtype"].value))
+        self.notices += self.draft.notices
+        self.refusal = self.refusal or self.draft.refusal
         self._layouts: dict[tuple[int, int], list[Stage]] = {}
-        self._weights = self._stage_weights()
-        self._loads = [self._load_beside(tensors) for tensors in self._weights]
+        self._loaded = stages.load_stages(self)
 
     # ---- settings ----
 
@@ -101,8 +86,7 @@ class VllmPlan(Plan):
         self.settings["runner"] = Setting(runner, origin)
         if notice is not None:
             self.notices.append(notice)
-        cached = deployment.enable_prefix_caching
-        self.set_from("enable_prefix_caching", cached, architecture.kind == "decoder" and self.version >= (0, 9))
+        self.set_from("enable_prefix_caching", deployment.enable_prefix_caching, self._caches_prefixes(runner))
         self.set_from("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total, self.version))
         self.set_from(
             "max_num_batched_tokens",
@@ -124,6 +108,14 @@ class VllmPlan(Plan):
                     "give --context",
                 )
             )
+
+    def _caches_prefixes(self, runner: str) -> bool:
+        """Whether prefix caching is on by default: for decoders from 0.9 on, with recurrent state later; not for pooling models."""
+        architecture = self.question.architecture
+        if architecture.kind != "decoder" or runner == "pooling" or self.version < (0, 9):
+            return False
+        recurrent = any(isinstance(cache, Recurrent) for cache, _ in architecture.cache_groups)
+        return not recurrent or bool(rules.rule("hybrid_prefix_caching", self.version))
 
     def _say_start(self, deployment: Deployment, gpu: Gpu, total: int) -> None:
         """A notice where the engine may find less free than it asks for, and nobody said what is free."""
@@ -163,42 +155,6 @@ class VllmPlan(Plan):
 
     # ---- stages and layouts ----
 
-    def _stage_weights(self) -> list[list[RankTensor]]:
-        deployment, architecture = self.question.deployment, self.question.architecture
-        tp, pp = deployment.tensor_parallel_size, deployment.pipeline_parallel_size
-        dp, whole = deployment.data_parallel_size, deployment.expert_parallel
-        dtype = str(self.settings["dtype"].value)
-        without = loading.components_left_out(
-            deployment.runner, deployment.language_model_only, deployment.limit_mm_per_prompt
-        )
-        if pp == 1 or pp > architecture.num_hidden_layers:
-            return [rank_tensors(architecture, tp, dp=dp, expert_parallel=whole, dtype=dtype, without=without)]
-        stages = self._stage_layers(pp)
-        return [
-            rank_tensors(
-                architecture,
-                tp,
-                dp=dp,
-                expert_parallel=whole,
-                stage=stage,
-                first=index == 0,
-                last=index == pp - 1,
-                dtype=dtype,
-                without=without,
-            )
-            for index, stage in enumerate(stages)
-        ]
-
-    def _stage_layers(self, pp: int) -> list[range]:
-        return stage_layers(
-            self.question.architecture.num_hidden_layers, pp, balanced=rules.rule("balanced_stages", self.version)
-        )
-
-    def _load_beside(self, tensors: list[RankTensor]) -> Load:
-        question = self.question
-        tp = question.deployment.tensor_parallel_size
-        return load_beside(question.architecture, tensors, question.gpu, tp, self.element_bytes, self.version)
-
     def stages(self, max_num_batched_tokens: int) -> list[Stage]:
         """The pipeline stages with their pool layouts; what is in flight depends on the step's tokens."""
         in_flight = max_num_batched_tokens
@@ -208,54 +164,17 @@ class VllmPlan(Plan):
         if key not in self._layouts:
             if len(self._layouts) > 64:
                 self._layouts.clear()
-            self._layouts[key] = self._lay_out(in_flight, max_num_batched_tokens)
+            self._layouts[key] = stages.lay_out(self, self._loaded, in_flight, max_num_batched_tokens)
         return self._layouts[key]
-
-    def _lay_out(self, in_flight: int, max_num_batched_tokens: int) -> list[Stage]:
-        architecture, pp = self.question.architecture, len(self._weights)
-        ranges = self._stage_layers(pp)
-        found = []
-        for tensors, load, layers in zip(self._weights, self._loads, ranges, strict=True):
-            caches = [
-                cache
-                for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True)
-                if pp == 1 or layer in layers
-            ]
-            layout = self._layout(caches, in_flight, max_num_batched_tokens)
-            weights = sum_elements(tensors)
-            size = sum(element_bytes(count, dtype) for (_, dtype), count in weights.items())
-            found.append(Stage(weights, size, len(layers), layout, tuple(caches), load))
-        return found
-
-    def _layout(self, caches: list[LayerCache], in_flight: int, max_num_batched_tokens: int) -> blocks.Layout | None:
-        deployment, architecture = self.question.deployment, self.question.architecture
-        dtypes = self.dtypes
-        tp = deployment.tensor_parallel_size
-        prefix_caching = bool(self.settings["enable_prefix_caching"].value)
-        on_rank = [cache.per_rank(tp) for cache in caches if cache.kind not in ("shared", "no_cache")]
-        if not on_rank:
-            return None
-        block_size = deployment.block_size or rules.attention_block_size(architecture, self.question.gpu, dtypes.kv)
-        block_size = blocks.hybrid_block_size(on_rank, block_size, dtypes, prefix_caching)
-        specs = [blocks.Spec(cache, block_size, blocks.page_bytes(cache, block_size, dtypes)) for cache in on_rank]
-        groups, bytes_per_block = blocks.plan_groups(specs, not deployment.disable_hybrid_kv_cache_manager)
-        encoder = max_num_batched_tokens if any(isinstance(cache, CrossAttention) for cache in on_rank) else 0
-        return blocks.Layout(
-            groups,
-            block_size,
-            bytes_per_block,
-            in_flight,
-            prefix_caching,
-            encoder,
-            deployment.decode_context_parallel_size,
-        )
 
     @property
     def dtypes(self) -> blocks.Dtypes:
         """Formats of keys, values and states."""
         asked = self.question.deployment.mamba_ssm_cache_dtype
         ssm = find_dtype(asked).name if asked and asked != "auto" else ""
-        return blocks.Dtypes(str(self.settings["kv_cache_dtype"].value), str(self.settings["dtype"].value), ssm)
+        asked = self.question.deployment.mamba_cache_dtype
+        conv = find_dtype(asked).name if asked and asked != "auto" else ""
+        return blocks.Dtypes(self.kv_cache_dtype, str(self.settings["dtype"].value), ssm, conv, self.draft.tokens)
 
     # ---- what depends on the length ----
 
@@ -283,31 +202,13 @@ class VllmPlan(Plan):
         seqs, tokens = self.step_tokens(max_model_len)
         if tokens < 1 or max_model_len < 1:
             raise InputError("max_model_len must be at least 1", code="invalid-quantity", where="max_model_len")
-        stages = self.stages(tokens)
-        found = [self._stage_answer(stage, seqs, tokens, max_model_len) for stage in stages]
+        found = [self._stage_answer(stage, seqs, tokens, max_model_len) for stage in self.stages(tokens)]
         taken, pool, detail = min(found, key=lambda part: (part[1].max_concurrency, part[0].kv_pool_bytes))
-        verdict, reason = self._judge(taken, pool)
+        verdict, reason = verdicts.judge(self, taken, pool, detail)
         ranks = tuple(
             Rank(f"stage {index}", part[2].stage.layers, part[0], part[1]) for index, part in enumerate(found)
         )
         return Answer(taken, pool, verdict, reason, seqs, tokens, ranks=ranks if len(ranks) > 1 else (), detail=detail)
-
-    def _judge(self, taken: Memory, pool: Pool) -> tuple[str, Notice | None]:
-        if self.refusal is not None:
-            return REFUSED, self.refusal
-        free = self.free_bytes(taken)
-        fixed = self.question.deployment.kv_cache_memory_bytes
-        need = taken.weights_bytes + taken.load_extra_bytes + taken.workspace_bytes
-        if need + taken.activation_bytes > free or (fixed is None and self.known and taken.limit_bytes > free):
-            return OUT_OF_MEMORY, None
-        if fixed is not None and need + taken.activation_bytes + taken.cuda_graph_bytes + fixed > free:
-            return OUT_OF_MEMORY, None
-        usable = pool.blocks - rules.rule("reserved_blocks", self.version)
-        least = pool.blocks_per_request if rules.rule("one_request_checked", self.version) else 1
-        enough = taken.kv_pool_bytes > 0 and usable >= least
-        if pool.bytes_per_block == 0:  # nothing to hold
-            enough = taken.kv_pool_bytes >= 0
-        return (FITS, None) if enough else (KV_TOO_SMALL, None)
 
     def _stage_answer(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Pool, Detail]:
         taken, detail = division.divide(self, stage, seqs, tokens, max_model_len)
@@ -315,6 +216,7 @@ class VllmPlan(Plan):
         if layout is None:
             return taken, Pool(0, 0, 0, 0, 0, float(seqs), 0, 0), detail
         num_blocks = taken.kv_pool_bytes // layout.bytes_per_block if taken.kv_pool_bytes > 0 else 0
+        num_blocks = self.question.deployment.num_gpu_blocks_override or num_blocks
         per_request = layout.blocks_per_request(max_model_len)
         concurrency = num_blocks / per_request
         capacity = self._capacity_tokens(layout, num_blocks, concurrency, max_model_len)
@@ -359,6 +261,10 @@ class VllmPlan(Plan):
         if answer.pool.blocks_per_request == 0:
             return []
         return vllm_terms.figure_terms(answer.memory, answer.pool, answer.detail.max_model_len)
+
+    def prints(self, answer: Answer, max_model_len: int) -> list[str]:
+        """The lines about capacity of the start-up log."""
+        return verdicts.prints(self, answer, max_model_len)
 
     def kind(self) -> str:
         """The kind of case, by which residuals of real starts are gathered."""

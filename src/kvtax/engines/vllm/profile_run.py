@@ -59,6 +59,8 @@ class Step(NamedTuple):
         encoder: the batch of the vision tower.
         state_bytes: recurrent state of one request on this rank [bytes].
         max_model_len: longest request [tokens].
+        dp: data_parallel_size [ranks].
+        expert_parallel: experts whole on ranks.
     """
 
     architecture: Architecture
@@ -72,6 +74,22 @@ class Step(NamedTuple):
     encoder: EncoderRun | None = None
     state_bytes: int = 0
     max_model_len: int = 0
+    dp: int = 1
+    expert_parallel: bool = False
+
+    @property
+    def expert_tokens(self) -> int:
+        """Tokens that the experts of one rank see: of all data-parallel ranks, which gather them, at most a chunk but for 4-bit kernels."""
+        chunk = rule("expert_chunk_tokens", self.version)
+        gathered = self.tokens * self.dp
+        few_bits = (getattr(self.architecture.quantization, "bits", None) or 16) < 8
+        return gathered if few_bits or not chunk else min(gathered, chunk)
+
+    @property
+    def expert_width(self) -> int:
+        """Width of an expert on one rank: split over tensor and data parallel ranks, whole with expert parallelism [elements]."""
+        whole = self.architecture.moe_intermediate_size
+        return whole if self.expert_parallel else ceil_div(whole, self.tp * self.dp)
 
     @property
     def rows(self) -> int:
@@ -133,9 +151,8 @@ def forward_part(step: Step) -> Part:
     if any(isinstance(cache, CompressedLatent) for cache, _ in architecture.cache_groups):
         widths[f"{COMPRESSED_QUERY_COPIES} * query / tp"] = COMPRESSED_QUERY_COPIES * query // tp
     if architecture.num_experts and not rule("moe_workspace_kept", step.version):
-        width = ceil_div(architecture.moe_intermediate_size, tp)
-        elements = expert_elements(architecture.num_experts_per_tok, architecture.hidden_size, width)
-        widths["experts: two buffers of a row per token and expert"] = elements
+        elements = expert_elements(architecture.num_experts_per_tok, architecture.hidden_size, step.expert_width)
+        widths["experts: two buffers of a row per token and expert"] = elements * step.expert_tokens // step.tokens
     name = max(widths, key=lambda key: widths[key])
     inputs = {**_step_inputs(step), "width": Input(widths[name], "elements", f"{_CONFIG}: {name}")}
     size = forward_peak_bytes(step.tokens, architecture.hidden_size, widths[name], step.element_bytes)
@@ -179,10 +196,10 @@ def bytes_per_logit(step: Step) -> int:
     """Bytes of the sampler's peak per request and token of the vocabulary.
 
     Sorting: element_bytes + 4 + 4 + 8 + 20 from 128 rows on, + 32 below, + 10 for one row. The top-k/top-p kernel: element_bytes + 4 + 4 + 4 (float32
-    logits, probabilities, noise). The V2 runner: element_bytes + 4.
+    logits, probabilities, noise). The V2 runner: element_bytes, and 4 where the run has parameters that need float32.
     """
     if v2_runner(step.architecture, step.version):
-        return step.element_bytes + 4
+        return step.element_bytes + (4 if rule("sampler_runs_float32", step.version) else 0)
     if rule("sampler_sorts", step.version) or step.rows < LEAST_FILTER_ROWS:
         sorting = 20 if step.rows >= SORT_BY_ROW else 32 if step.rows > 1 else 10
         return step.element_bytes + 16 + sorting
@@ -233,13 +250,13 @@ def encoder_part(step: Step) -> Part | None:
     if step.encoder is None:
         return None
     tower = step.encoder.tower
-    width = max(8 * tower.hidden_size, 2 * tower.mlp_width) // step.tp
+    width = max(8 * tower.hidden_size, tower.mlp_width) // step.tp
     inputs = {
         "patches": Input(step.encoder.patches, "patches", f"{step.encoder.items} of the largest items"),
         "element_bytes": Input(step.element_bytes, "B", "dtype"),
         "patch_elements": Input(tower.patch_elements, "elements", _CONFIG),
         "tower_width": Input(tower.hidden_size, "elements", _CONFIG),
-        "width": Input(width, "elements", f"{_CONFIG}: the wider of 8 x hidden and 2 x MLP, one of {step.tp} ranks"),
+        "width": Input(width, "elements", f"{_CONFIG}: the wider of 8 x hidden and the MLP, one of {step.tp} ranks"),
     }
     size = encoder_peak_bytes(step.encoder.patches, tower.patch_elements, tower.hidden_size, width, step.element_bytes)
     formula = "patches * element_bytes * (patch_elements + 2 * tower_width + width)"

@@ -27,10 +27,18 @@ RULES = (
     Rule("v2_runner", (0, 22), ("dense 16-bit",), "vllm 0.22.0 config/vllm.py: neither experts nor quantised weights"),
     Rule("v2_runner", (0, 26), ("dense 16-bit", "dense"), "vllm 0.26.0 config/vllm.py: neither experts nor recurrent state"),
     Rule("v2_runner", (0, 30), ("dense 16-bit", "dense", "all"), "vllm 0.30 to 0.33: the default of all models"),
+    Rule("sampler_runs_float32", (0, 0), True, "vllm 0.22.0 v1/worker/gpu/sample/sampler.py: logits are copied to float32"),
+    Rule("sampler_runs_float32", (0, 26), False, "vllm 0.26.0 to 0.32.0 v1/worker/gpu/sample/sampler.py: no copy without parameters that need one"),
+    Rule("sampler_runs_float32", (0, 33), True, "vllm 0.33.0 v1/worker/gpu: run once more with penalties and top-k/top-p"),
     Rule("moe_workspace_kept", (0, 0), False, "vllm 0.12.0 fused_moe.py: buffers of a call"),
     Rule("moe_workspace_kept", (0, 14), True, "vllm 0.14.0 v1/worker/workspace.py: one workspace, kept (0.13 not read)"),
+    Rule("expert_chunk_tokens", (0, 0), 32_768, "vllm 0.10.2, 0.11.2 envs.py VLLM_FUSED_MOE_CHUNK_SIZE"),
+    Rule("expert_chunk_tokens", (0, 12), 16_384, "vllm 0.12.0 to 0.16.0 envs.py VLLM_FUSED_MOE_CHUNK_SIZE; Marlin's experts are not cut"),
+    Rule("expert_chunk_tokens", (0, 19), 0, "vllm 0.19.1: tokens are no longer cut into chunks (0.17 and 0.18 not read)"),
     Rule("video_placeholder_factor", (0, 0), 12.5, "vllm 0.12.0 qwen3_vl.py get_max_video_tokens: 12.5 tokens for each of a video"),
     Rule("video_placeholder_factor", (0, 14), 1, "vllm 0.14.0 qwen3_vl.py (0.13 not read)"),
+    Rule("video_grid_steps", (0, 0), 8, "vllm 0.8.5, 0.10.2 qwen2_vl.py: at most 16 frames of the largest image, two a step"),
+    Rule("video_grid_steps", (0, 11), 7, "vllm 0.11.2 to 0.32.0 qwen2_vl.py: 14 frames"),
     Rule("states_in_pool", (0, 0), False, "vllm V0 mamba_cache.py: a state for each of max_num_seqs, apart from the pool"),
     Rule("states_in_pool", (0, 11), True, "vllm 0.11: hybrid models run in the V1 engine"),
     Rule("latent_context_profiled", (0, 0), False, "vllm 0.10.2 v1/attention/backends/mla/common.py: no such allocation"),
@@ -65,10 +73,18 @@ RULES = (
     Rule("longrope_original", (0, 0), False, "vllm config.py: the longest context is the default"),
     Rule("longrope_original", (0, 12), True, "vllm-project/vllm#27431 (2025-10): the original context of LongRoPE is the default"),
     Rule("balanced_stages", (0, 0), False, "vllm 0.6 distributed/utils.py get_pp_indices: what is left over goes to the last stage (DeepSeek-V3: 30 and 31)"),
-    Rule("balanced_stages", (0, 8), True, "vllm 0.8 distributed/utils.py get_pp_indices: what is left over goes to the stages before the last"),
+    Rule("balanced_stages", (0, 8), True, "vllm 0.8: what is left over goes to the stages before the last (release not checked)"),
     Rule("latent_absorbed", (0, 0), "none", "vllm 0.6: keys and values are computed from the latent, nothing is absorbed"),
     Rule("latent_absorbed", (0, 7), "into-projections", "vllm 0.7.3 attention/backends/mla: multiplied into the query and output projections"),
     Rule("latent_absorbed", (0, 8), "copies", "vllm 0.8 attention/backends/mla: kv_b_proj is split"),
+    Rule("hybrid_manager", (0, 0), False, "vllm 0.8.5 v1/core/kv_cache_utils.py: window layers allocate like full ones"),
+    Rule("hybrid_manager", (0, 9), True, "vllm 0.9.2 v1/core/kv_cache_utils.py: groups of layers"),
+    Rule("hybrid_prefix_caching", (0, 0), False, "vllm engine/arg_utils.py up to 0.27.1: opt-in for models with recurrent state"),
+    Rule("hybrid_prefix_caching", (0, 28), True, "vllm 0.33.0 (engine run: on); 0.28 to 0.32 not read"),
+    Rule("prefill_checkpoints", (0, 0), False, "starts of Qwen3-Next up to 0.13: blocks of 544 tokens, two states"),
+    Rule("prefill_checkpoints", (0, 30), True, "vllm 0.33.0 (engine run: blocks of 576, three states); the release that began is not known"),
+    Rule("kv_lines", (0, 0), "two", "vllm v1/core/kv_cache_utils.py: tokens and concurrency in a line each"),
+    Rule("kv_lines", (0, 30), "one", "vllm 0.32 (log of a CPU server): both in one line"),
     Rule("token_count", (0, 0), "blocks", "vllm 0.8: num_blocks x block_size"),
     Rule("token_count", (0, 9), "groups", "vllm 0.9 to 0.20: num_blocks // groups x block_size"),
     Rule("token_count", (0, 21), "concurrency", "vllm 0.22: concurrency x max_model_len (0.21 not checked)"),
@@ -108,6 +124,8 @@ def default_max_num_batched_tokens(gpu: Gpu, total_bytes: int, version: Version 
 
 def default_max_num_seqs(gpu: Gpu, total_bytes: int, version: Version = NEWEST) -> int:
     """Requests that run at once: >= 70 GiB and neither A100 nor GB10: 1024; else 256. The V0 engine: 256.
+
+    0.8.0 to 0.8.3 took 1024 on every card (vllm-project/vllm#16158); patches are not told apart, and 0.8 stands for 0.8.5.
 
     Source: vllm 0.33.0 engine/arg_utils.py get_batch_defaults.
     """

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from kvtax.engines.answer import Answer, Memory, Pool
     from kvtax.engines.loading import Load
     from kvtax.engines.vllm.division import Detail
-    from kvtax.engines.vllm.plan import Stage, VllmPlan
+    from kvtax.engines.vllm.plan import VllmPlan
+    from kvtax.engines.vllm.stages import Stage
 
 _CONFIG = "config.json"
 _FORMULA = "formula"
@@ -31,6 +32,7 @@ _LOAD_SOURCES = {
     "padding": "vllm model_executor/layers/quantization/mxfp4.py: widths padded for kernels",
     "rounding": "pytorch c10/cuda/CUDACachingAllocator.cpp: blocks over the tensors in them (engines.allocator)",
     "absorbed": "vllm model_executor/layers/attention/mla_attention.py: 16-bit copies; gemma4.py: keys loaded as values",
+    "buffer": "vllm models/qwen3_vl.py and deepseek_v2.py: buffers for the tokens of a step",
     "runtime": "vllm platforms/rocm.py: read off the driver, kernels and handles with it (starts on R9700)",
 }
 
