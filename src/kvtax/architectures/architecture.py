@@ -82,8 +82,7 @@ class Architecture:
         defaults_used: Mapping[str, Any] | None = None,
         notices: Iterable[Notice] = (),
     ) -> None:
-        self.model_type = model_type
-        self.name = name
+        self.model_type, self.name = model_type, name
         self.tensors = tuple(tensors)
         self.caches = tuple(caches)
         self.cache_layers = tuple(range(len(self.caches))) if cache_layers is None else tuple(cache_layers)
@@ -99,12 +98,10 @@ class Architecture:
         self.num_experts = num_experts
         self.num_experts_per_tok = num_experts_per_tok
         self.moe_intermediate_size = moe_intermediate_size
-        self.dtype = dtype
-        self.dtype_stated = dtype_stated
+        self.dtype, self.dtype_stated = dtype, dtype_stated
         self.quantization = quantization
         self.kind = kind
-        self.rotary_dim = rotary_dim
-        self.rope_factors = rope_factors
+        self.rotary_dim, self.rope_factors = rotary_dim, rope_factors
         self.own_rope_dims = None if rope_dims is None else tuple(rope_dims)
         self.multimodal_rope = multimodal_rope
         self.defaults_used = dict(defaults_used or {})

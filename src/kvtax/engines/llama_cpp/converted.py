@@ -15,6 +15,7 @@ _ATTENTION = {
     **dict.fromkeys(("v_proj", "wv", "value", "v"), "attn_v"),
     **dict.fromkeys(("o_proj", "wo", "out_proj", "dense", "c_proj"), "attn_output"),
     "q_a_proj": "attn_q_a", "q_b_proj": "attn_q_b", "kv_a_proj_with_mqa": "attn_kv_a_mqa", "kv_a_proj": "attn_kv_a_mqa",
+    "index_q_proj": "indexer.q_proj", "index_k_proj": "indexer.k_proj",
 }  # fmt: skip
 _FUSED_QKV = ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack", "wqkv", "qkv")
 _FUSED_UP = ("gate_up_proj", "dense_h_to_4h_fused", "input_linear", "up_gate_proj", "w1_w3")

@@ -11,6 +11,7 @@ ARCHITECTURES = {
     "qwen2_audio": "qwen2", "qwen3_vl": "qwen3vl", "qwen3_vl_moe": "qwen3vlmoe", "qwen3_omni_moe": "qwen3vlmoe", "qwen4_exp": "qwen4exp",
     "qwen4_exp_text": "qwen4exp", "cohere": "command-r", "cohere2": "cohere2", "cohere2_moe": "cohere2moe", "starcoder2": "starcoder2",
     "gpt_bigcode": "starcoder", "stablelm": "stablelm", "olmo": "olmo", "olmo2": "olmo2", "olmo3": "olmo2", "olmoe": "olmoe",
+    "internvl": "qwen3", "llava_qwen": "qwen2",
     "granite": "granite", "granite_swa": "granite-swa", "granitemoe": "granitemoe", "granitemoeshared": "granitemoe",
     "granitemoehybrid": "granitehybrid", "bamba": "granitehybrid", "exaone": "exaone", "exaone4": "exaone4", "exaone4_5": "exaone4",
     "exaone_moe": "exaone-moe", "smollm3": "smollm3", "seed_oss": "seed_oss", "apertus": "apertus", "arcee": "arcee",

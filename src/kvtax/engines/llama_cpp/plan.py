@@ -22,8 +22,8 @@ from kvtax.engines.llama_cpp import budgeting, cache, compute, rules, settle, te
 from kvtax.engines.llama_cpp.budgeting import Load, Machine
 from kvtax.engines.llama_cpp.cache import Context
 from kvtax.engines.llama_cpp.from_architecture import shape_of
+from kvtax.engines.llama_cpp.machine import make_machine
 from kvtax.engines.llama_cpp.weights import gguf_file
-from kvtax.errors import InputError
 from kvtax.terms import Notice, Term
 from kvtax.units import format_bytes
 
@@ -88,7 +88,7 @@ class LlamaCppPlan(Plan):
             bool(self.rule("copy_in_compute_buffer")),
         )
         self.refusal = settle.refusal(self.shape, self.asked)
-        self.machine = self._machine()
+        self.machine = make_machine(question, self.shape, self.asked)
         self._settle()
         self._say()
 
@@ -110,47 +110,6 @@ class LlamaCppPlan(Plan):
         return value
 
     # ---- settings ----
-
-    def _machine(self) -> Machine:
-        question, deployment = self.question, self.question.deployment
-        cards = question.cards or ()
-        if not cards:
-            raise InputError("no GPU is given", code="no-gpu", where="gpu")
-        if self.asked.split_mode == "none":
-            cards = cards[:1]
-        known = all(card.gpu.vendor in ("NVIDIA", "AMD", "user") for card in cards)
-        self.known = True
-        outside = tuple(
-            card.total_bytes - min(deployment.free_memory, card.total_bytes)
-            if deployment.free_memory is not None
-            else (budgeting.OUTSIDE_BYTES if known else 0)
-            for card in cards
-        )
-        free = tuple(float(card.total_bytes - taken) for card, taken in zip(cards, outside, strict=True))
-        shares = free
-        if deployment.tensor_split is not None:
-            given = tuple(float(value) for value in deployment.tensor_split.values)
-            if len(given) > len(cards) or min(given) < 0 or not sum(given):
-                raise InputError(
-                    f"needs at most {len(cards)} shares, not negative, not all zero",
-                    code="invalid-quantity",
-                    where="tensor_split",
-                )
-            shares = given + (0.0,) * (len(cards) - len(given))
-        blocks = len(self.shape.layers)
-        units = blocks + 1 if self.asked.n_gpu_layers is None else min(self.asked.n_gpu_layers, blocks + 1)
-        spared = blocks if deployment.cpu_moe else min(deployment.n_cpu_moe or 0, blocks)
-        return Machine(
-            cards=tuple(cards),
-            outside_bytes=outside,
-            shares=shares,
-            split_mode=self.asked.split_mode,
-            n_gpu_layers=units,
-            experts_in_ram=spared if self.shape.expert_count else 0,
-            kv_offload=deployment.kv_offload is not False,
-            mmproj_bytes=deployment.mmproj_bytes or 0,
-            on_cuda=all(card.gpu.vendor == "NVIDIA" for card in cards),
-        )
 
     def _settle(self) -> None:
         deployment = self.question.deployment
