@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvtax.architectures.architecture import Architecture
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Card, Question
-from kvtax.engines.registry import make_plan
+from kvtax.engines.registry import make_plan, names_own_formats
 from kvtax.errors import InputError, UnknownNameError
 from kvtax.hardware.gpu import Gpu
 from kvtax.sources.gpus import find_gpu
@@ -36,7 +36,8 @@ class Prepared:
         smallest = min(cards, key=lambda card: card.total_bytes)
         self.gpu = smallest.gpu if len({card.gpu for card in cards}) == 1 else _together(cards, smallest)
         architecture = self.model.architecture
-        if deployment.quantization and not _is_own(deployment.quantization, architecture.quantization):
+        named = deployment.quantization and not names_own_formats(deployment.engine)
+        if deployment.quantization and named and not _is_own(deployment.quantization, architecture.quantization):
             from kvtax.architectures.quantization import named_quantization
 
             architecture = architecture.replace(quantization=named_quantization(deployment.quantization, architecture))

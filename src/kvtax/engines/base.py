@@ -76,6 +76,8 @@ class Plan(ABC):
     """What the rules were checked against beside real starts, in a few words."""
     ALLOCATES: ClassVar[bool] = False
     """True: the cache is allocated for what is asked, False: the pool is what is left."""
+    OWN_QUANTIZATION: ClassVar[bool] = False
+    """Whether `quantization` names formats of this engine alone (GGUF presets), which it works out itself."""
     LABELS: ClassVar[dict[str, str]] = {
         "kv_pool": "KV pool", "activation": "activation", "cuda_graphs": "CUDA graphs", "runtime": "runtime",
     }  # fmt: skip
