@@ -191,14 +191,15 @@ class Budget:
         )
 
     def longest_context(self) -> int:
-        """The longest max_model_len that would start (0: none), found by bisection up to the config's limit.
+        """The longest max_model_len of which a request fits (0: none), found by bisection up to the config's limit.
 
         Source: vllm 0.33.0 estimates it in the same way when it refuses.
         """
         low, high = 0, self.prepared.plan.default_max_model_len()
         while low < high:
             middle = (low + high + 1) // 2
-            if Budget(self.prepared, middle, None).verdict in ("fits", "over_budget"):
+            # an engine that starts whatever the length is over budget where the pool holds no such request
+            if Budget(self.prepared, middle, None).verdict == "fits":
                 low = middle
             else:
                 high = middle - 1

@@ -281,9 +281,10 @@ def make_deployment(fields: Mapping[str, Any]) -> Deployment:
             name, value = NEGATIONS[key], not read_flag(key, value)
         if name not in Deployment._fields:
             raise _unknown_field(key)
-        if name in values:
+        checked = _checked(name, value)
+        if values.get(name, checked) != checked:
             raise InputError(f"{name} is given twice", code="field-given-twice", where=name)
-        values[name] = _checked(name, value)
+        values[name] = checked
     if not values.get("model"):
         raise InputError("no model is given", code="no-model", hint="name one: --model llama-3-8b")
     return Deployment(**(values | {"engine": find_engine(values.get("engine", "vllm"))}))

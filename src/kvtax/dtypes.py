@@ -58,6 +58,23 @@ _TABLE = (
     Dtype("q5_1", 5, block=32, scale_bits=32),
     Dtype("q8_0", 8, block=32, scale_bits=16),
     Dtype("iq4_nl", 4, block=32, scale_bits=16),
+    Dtype("q2_k", 2, block=256, scale_bits=160),
+    Dtype("q3_k", 3, block=256, scale_bits=112),
+    Dtype("q4_k", 4, block=256, scale_bits=128),
+    Dtype("q5_k", 5, block=256, scale_bits=128),
+    Dtype("q6_k", 6, block=256, scale_bits=144),
+    Dtype("iq1_s", 1, block=256, scale_bits=144),
+    Dtype("iq1_m", 1, block=256, scale_bits=192),
+    Dtype("iq2_xxs", 2, block=256, scale_bits=16),
+    Dtype("iq2_xs", 2, block=256, scale_bits=80),
+    Dtype("iq2_s", 2, block=256, scale_bits=144),
+    Dtype("iq3_xxs", 3, block=256, scale_bits=16),
+    Dtype("iq3_s", 3, block=256, scale_bits=112),
+    Dtype("iq4_xs", 4, block=256, scale_bits=64),
+    Dtype("tq1_0", 1, block=256, scale_bits=176),
+    Dtype("tq2_0", 2, block=256, scale_bits=16),
+    Dtype("q1_0", 1, block=128, scale_bits=16),
+    Dtype("q2_0", 2, block=64, scale_bits=16),
 )
 DTYPES = {dtype.name: dtype for dtype in _TABLE}
 _ALIASES = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kvtax.architectures.architecture import Architecture
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Card, Question
-from kvtax.engines.registry import make_plan
+from kvtax.engines.registry import make_plan, names_own_formats
 from kvtax.errors import InputError, KvtaxError, UnknownNameError
 from kvtax.hardware.gpu import Gpu
 from kvtax.sources.gpus import find_gpu
@@ -16,7 +17,6 @@ from kvtax.sources.resolve import Model, find
 from kvtax.terms import Notice
 
 if TYPE_CHECKING:
-    from kvtax.architectures.architecture import Architecture
     from kvtax.architectures.quantization import Quantization
 
 MOST_CARDS = 64
@@ -36,7 +36,8 @@ class Prepared:
         smallest = min(cards, key=lambda card: card.total_bytes)
         self.gpu = smallest.gpu if len({card.gpu for card in cards}) == 1 else _together(cards, smallest)
         architecture = self.model.architecture
-        if deployment.quantization and not _is_own(deployment.quantization, architecture.quantization):
+        named = deployment.quantization and not names_own_formats(deployment.engine)
+        if deployment.quantization and named and not _is_own(deployment.quantization, architecture.quantization):
             from kvtax.architectures.quantization import named_quantization
 
             architecture = architecture.replace(quantization=named_quantization(deployment.quantization, architecture))
@@ -48,28 +49,16 @@ class Prepared:
             smallest.total_bytes,
             smallest.total_origin,
             cards,
-            self._draft(deployment, models),
+            self._draft(models),
             self.model.architecture.quantization is not None,
         )
         self.plan = make_plan(self.question)
         self.notices += self.plan.notices
-        self.ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size * deployment.data_parallel_size
+        self.ranks = self.plan.cards
         self.gpu_count = max(self.ranks, len(cards)) if deployment.gpu_count is None else deployment.gpu_count
         self.engine_known = self.plan.known
         self._say_cards()
         self._demand: dict[int, int] = {}
-
-    def _draft(self, deployment: Deployment, models: Sequence[ModelEntry]) -> Architecture | None:
-        """The draft model that is named; a notice where it is not known."""
-        asked = deployment.speculative
-        if asked is None or not asked.model or asked.model == deployment.model:
-            return None
-        try:
-            return find(asked.model, models).architecture
-        except KvtaxError as error:
-            message = f"the draft model {asked.model!r:.96} is not known: {error.message}"
-            self.notices.append(Notice("draft-not-found", message, error.hint))
-            return None
 
     def _with_runner(self, deployment: Deployment) -> Deployment:
         """The deployment with the runner that vLLM takes by itself for a model of embeddings."""
@@ -84,6 +73,18 @@ class Prepared:
             )
         )
         return deployment._replace(runner=runner)
+
+    def _draft(self, models: Sequence[ModelEntry]) -> Architecture | None:
+        """The draft's own model, where speculation names one; a notice where it is not known."""
+        asked = self.deployment.speculative
+        if asked is None or not asked.model or asked.model == self.deployment.model:
+            return None
+        try:
+            return find(asked.model, models).architecture
+        except KvtaxError as error:
+            message = f"the draft model {asked.model!r:.96} is not known: {error.message}"
+            self.notices.append(Notice("draft-not-found", message, error.hint))
+            return None
 
     def _say_cards(self) -> None:
         if self.gpu_count > self.ranks and not self.plan.ALLOCATES:

@@ -43,6 +43,7 @@ class Architecture:
         kind: decoder | encoder-decoder | encoder.
         active_parameters: parameters that one token uses; None: counted from the experts.
         rotary_dim: width that rope turns, 0 where there is none [elements].
+        rope_factors: frequency factors that rope scaling multiplies with, both sets of LongRoPE, 0 without [elements].
         rope_dims: width of each rope that differs; None: the one of rotary_dim [elements].
         multimodal_rope: whether positions have axes for time, height and width.
         defaults_used: class defaults that filled in for keys that the config leaves out.
@@ -75,13 +76,13 @@ class Architecture:
         kind: str = "decoder",
         active_parameters: int | None = None,
         rotary_dim: int = 0,
+        rope_factors: int = 0,
         rope_dims: Iterable[int] | None = None,
         multimodal_rope: bool = False,
         defaults_used: Mapping[str, Any] | None = None,
         notices: Iterable[Notice] = (),
     ) -> None:
-        self.model_type = model_type
-        self.name = name
+        self.model_type, self.name = model_type, name
         self.tensors = tuple(tensors)
         self.caches = tuple(caches)
         self.cache_layers = tuple(range(len(self.caches))) if cache_layers is None else tuple(cache_layers)
@@ -97,11 +98,10 @@ class Architecture:
         self.num_experts = num_experts
         self.num_experts_per_tok = num_experts_per_tok
         self.moe_intermediate_size = moe_intermediate_size
-        self.dtype = dtype
-        self.dtype_stated = dtype_stated
+        self.dtype, self.dtype_stated = dtype, dtype_stated
         self.quantization = quantization
         self.kind = kind
-        self.rotary_dim = rotary_dim
+        self.rotary_dim, self.rope_factors = rotary_dim, rope_factors
         self.own_rope_dims = None if rope_dims is None else tuple(rope_dims)
         self.multimodal_rope = multimodal_rope
         self.defaults_used = dict(defaults_used or {})
@@ -118,7 +118,7 @@ class Architecture:
                 "model_type", "name", "tensors", "caches", "cache_layers", "num_hidden_layers", "hidden_size", "vocab_size",
                 "num_attention_heads", "head_dim", "num_key_value_heads", "intermediate_size", "max_position_embeddings", "usual_context",
                 "num_experts", "num_experts_per_tok", "moe_intermediate_size", "dtype", "dtype_stated", "quantization", "kind",
-                "rotary_dim", "multimodal_rope", "defaults_used", "notices",
+                "rotary_dim", "rope_factors", "multimodal_rope", "defaults_used", "notices",
             )
         }  # fmt: skip
         fields["active_parameters"] = self._active_parameters

@@ -71,3 +71,14 @@ def _ropes(config: Config) -> list[dict[str, Any]]:
 
 def _positions(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAXIMUM_POSITIONS else None
+
+
+def rope_factors(config: Config, rotary_dim: int) -> int:
+    """Frequency factors of the rope scaling: rotary_dim / 2 for llama3, twice as many (short and long) for LongRoPE, else none [elements]."""
+    for scaling in _ropes(config):
+        kind = scaling.get("rope_type") or scaling.get("type")
+        if kind in ("longrope", "su"):
+            return rotary_dim
+        if kind == "llama3":
+            return rotary_dim // 2
+    return 0

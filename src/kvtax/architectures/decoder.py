@@ -8,7 +8,7 @@ from typing import Any
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import FullAttention, LayerCache, SlidingWindow
 from kvtax.architectures.config import Config
-from kvtax.architectures.context import context_limit, usual_context
+from kvtax.architectures.context import context_limit, rope_factors, usual_context
 from kvtax.architectures.tensors import (
     COLUMN,
     EXPERT,
@@ -267,6 +267,7 @@ def assemble(
         "usual_context": usual_context(config),
     }
     fields.update(facts)
+    fields.setdefault("rope_factors", rope_factors(config, fields["rotary_dim"]))
     return Architecture(
         model_type=config.model_type,
         name=config.architecture or config.model_type,

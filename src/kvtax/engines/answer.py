@@ -30,7 +30,7 @@ class Card(NamedTuple):
 class Question(NamedTuple):
     """A deployment with its names resolved; its own max_model_len and concurrency are not looked at.
 
-    `gpu` and `total_bytes` are the smallest card's; `cards` has all that are named together.
+    `gpu` and `total_bytes` are the smallest card's; `cards` has all that are named together; `draft` is the model of a speculative draft.
     """
 
     deployment: Deployment
@@ -40,7 +40,6 @@ class Question(NamedTuple):
     total_origin: str
     cards: tuple[Card, ...] = ()
     draft: Architecture | None = None
-    """The draft model of speculative decoding, where one is named and known."""
     stored_quantised: bool = False
     """Whether the checkpoint itself is quantised, whatever is asked for."""
 

@@ -76,6 +76,8 @@ class Plan(ABC):
     """What the rules were checked against beside real starts, in a few words."""
     ALLOCATES: ClassVar[bool] = False
     """True: the cache is allocated for what is asked, False: the pool is what is left."""
+    OWN_QUANTIZATION: ClassVar[bool] = False
+    """Whether `quantization` names formats of this engine alone (GGUF presets), which it works out itself."""
     LABELS: ClassVar[dict[str, str]] = {
         "kv_pool": "KV pool", "activation": "activation", "cuda_graphs": "CUDA graphs", "runtime": "runtime",
     }  # fmt: skip
@@ -176,6 +178,12 @@ class Plan(ABC):
     def cache_ranks(self) -> int:
         """Ranks over which key/value heads and states are split."""
         return self.question.deployment.tensor_parallel_size
+
+    @property
+    def cards(self) -> int:
+        """Cards that the parallel sizes use."""
+        deployment = self.question.deployment
+        return deployment.tensor_parallel_size * deployment.pipeline_parallel_size * deployment.data_parallel_size
 
     def request_bytes(self, tokens: int) -> int:
         """Bytes that one request of `tokens` tokens really holds on one rank of all stages together."""

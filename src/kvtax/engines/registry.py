@@ -12,9 +12,13 @@ from kvtax.errors import InputError, NotKnownError
 
 PLANS = {
     "vllm": ("kvtax.engines.vllm.plan", "VllmPlan"),
+    "sglang": ("kvtax.engines.sglang.plan", "SglangPlan"),
     "tensorrt-llm": ("kvtax.engines.tensorrt_llm.plan", "TensorRtLlmPlan"),
     "tgi": ("kvtax.engines.tgi.plan", "TgiPlan"),
     "lmdeploy": ("kvtax.engines.lmdeploy.plan", "LmDeployPlan"),
+    "llama.cpp": ("kvtax.engines.llama_cpp.plan", "LlamaCppPlan"),
+    "ollama": ("kvtax.engines.llama_cpp.wrappers", "OllamaPlan"),
+    "lm-studio": ("kvtax.engines.llama_cpp.wrappers", "LmStudioPlan"),
     "transformers": ("kvtax.engines.transformers_generate.plan", "TransformersPlan"),
 }
 """Name in `--engine` -> module and class; imported when it is asked for."""
@@ -28,6 +32,11 @@ def plan_class(engine: str) -> type[Plan]:
     """
     module, name = PLANS[engine]
     return cast("type[Plan]", getattr(import_module(module), name))
+
+
+def names_own_formats(engine: str) -> bool:
+    """Whether an engine names formats of weights in its own way (GGUF presets)."""
+    return engine in PLANS and plan_class(engine).OWN_QUANTIZATION
 
 
 def make_plan(question: Question) -> Plan:

@@ -47,6 +47,8 @@ class Gpu(NamedTuple):
     aliases: tuple[str, ...] = ()
     total_seen_bytes: tuple[int, int] | None = None
     """The smallest and largest total that machines with this card printed, where several are known."""
+    driver_total_mib: int | None = None
+    """Memory as nvidia-smi prints it: what the driver keeps for itself is in it."""
 
     @property
     def supports_bf16(self) -> bool | None:

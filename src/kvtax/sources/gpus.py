@@ -188,6 +188,7 @@ def _slice(gpu: Gpu, mig: dict[str, Any], part: dict[str, Any]) -> Gpu:
         prices=(),
         aliases=(),
         total_seen_bytes=None,
+        driver_total_mib=None,
     )
 
 
@@ -220,6 +221,7 @@ def _gpu(entry: dict[str, Any], file: dict[str, Any]) -> Gpu:
         ),
         aliases=tuple(get("aliases", ())),
         total_seen_bytes=(round(seen[0] * GIB), round(seen[1] * GIB)) if seen else None,
+        driver_total_mib=get("nvidia_smi_total_mib"),
     )
 
 

@@ -323,6 +323,8 @@ def sentence(budget: Budget) -> str:
         )
     # people count whole requests; the line above has the engine's own figure
     holds = f"{int(budget.max_concurrency):,}"
+    if budget.verdict == "over_budget" and budget.concurrency is None:
+        return f"It starts, but no request of {context} fits its pool: longer ones are refused when they come."
     if budget.verdict == "over_budget":
         return f"It starts, but holds {holds} of the {budget.concurrency:,} requests of {context} asked for."
     if not budget.prepared.engine_known:

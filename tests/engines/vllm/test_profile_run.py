@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 import kvtax
 from kvtax.budgets import Budget
+from kvtax.deployment import make_deployment
+from kvtax.engines.answer import Question
 from kvtax.engines.vllm import memory, rules
+from kvtax.engines.vllm.plan import VllmPlan
 from kvtax.engines.vllm.profile_run import Step, activation, bytes_per_logit, forward_part, sampler_part
+from kvtax.sources.gpus import find_gpu
+from kvtax.sources.resolve import find
 
 GIB, MIB = 2**30, 2**20
 # activation that starts printed [GiB]: vLLM issues, PRs and logs in public repositories (tests/data/evidence/starts.jsonl)
@@ -140,8 +145,11 @@ def test_a_pooling_model_has_no_sampler() -> None:
 
 
 def test_a_name_that_says_embedding_is_taken_as_pooling_and_said_so() -> None:
-    found = kvtax.budget(model="Qwen/Qwen3-Embedding-8B", gpu="h100-sxm")
-    assert "taken-as-pooling" in {notice.code for notice in found.notices}
+    card = find_gpu("h100-sxm")
+    architecture = find("Qwen/Qwen3-8B").architecture
+    deployment = make_deployment({"model": "acme/Some-Embedding-8B"})
+    plain = Question(deployment, architecture, card, card.total_bytes, "catalogue")
+    assert "taken-as-pooling" in {notice.code for notice in VllmPlan(plain).notices}
     generate = kvtax.budget(model="Qwen/Qwen3-Embedding-8B", gpu="h100-sxm", runner="generate", engine_version="0.12")
     assert generate.memory.activation_bytes > 5 * GIB
 

@@ -15,6 +15,7 @@ from kvtax.architectures.cache import (
     MultiHeadLatent,
     Recurrent,
     SlidingWindow,
+    State,
 )
 from kvtax.units import ceil_div
 
@@ -36,12 +37,13 @@ class Spec(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Layers that share a block table: a block of the group is one page of each."""
+    """Layers that share a block table: a block of the group is one page of each; `members` are their places among all."""
 
     cache: LayerCache
     layers: int
     block_size: int
     page_bytes: int
+    members: tuple[int, ...] = ()
 
 
 class Layout(NamedTuple):
@@ -55,15 +57,15 @@ class Layout(NamedTuple):
     encoder_tokens: int
     context_parallel: int
     speculative_tokens: int = 0
-    prefill_checkpoints: bool = False
-    """Whether recurrent kinds that can keep a state inside a prefill do so."""
+    checkpoints: bool = True
+    """Whether recurrent kinds keep a checkpoint of the prompt beside two states, with prefix caching."""
 
     def blocks_of(self, group: Group, tokens: int) -> int:
         """Blocks that a request of `tokens` tokens takes at most in one group.
 
         full, latent: ceil(tokens / context_parallel / block_size); window: ceil(min(window - 1 + in_flight, tokens) / block_size) + 1;
-        chunked: ceil(min(chunk + in_flight, tokens) / block_size); recurrent: 1, with prefix caching 2 or 3, and one for each draft token;
-        cross: ceil(encoder / block_size).
+        chunked: ceil(min(chunk + in_flight, tokens) / block_size); recurrent: 1, with prefix caching 2 or 3,
+        and one for each draft token; cross: ceil(encoder / block_size).
 
         Source: vllm 0.33.0 v1/kv_cache_interface.py max_memory_usage_bytes, reproduced with its planner.
         """
@@ -74,10 +76,8 @@ class Layout(NamedTuple):
         if isinstance(cache, ChunkedLocal):
             return ceil_div(min(cache.chunk + self.in_flight_tokens, tokens), group.block_size)
         if isinstance(cache, Recurrent):
-            if not self.prefix_caching:
-                return 1 + self.speculative_tokens
-            checkpoint = self.prefill_checkpoints and cache.variant in CHECKPOINT_VARIANTS
-            return 2 + checkpoint + self.speculative_tokens
+            kept = 2 + (self.checkpoints and cache.variant in CHECKPOINT_VARIANTS) if self.prefix_caching else 1
+            return kept + self.speculative_tokens
         if isinstance(cache, CrossAttention):
             return ceil_div(max(self.encoder_tokens, cache.source_len), group.block_size)
         blocks = ceil_div(ceil_div(tokens, self.context_parallel), group.block_size)
@@ -98,22 +98,38 @@ class Dtypes(NamedTuple):
         kv: of keys and values.
         model: that the model runs in; conv states take it, and recurrent states whose config declares nothing.
         ssm: asked for recurrent states; empty: not asked.
-        conv: asked for convolution states; empty: the model's.
+        conv: asked for conv states; empty: not asked.
+        speculative_tokens: columns that conv states hold besides.
     """
 
     kv: str
     model: str
     ssm: str = ""
     conv: str = ""
+    speculative_tokens: int = 0
 
 
 def state_bytes(cache: Recurrent, dtypes: Dtypes) -> int:
-    """Bytes of one sequence's state: conv in the model dtype, recurrent as asked, as declared, else in the model dtype.
+    """Bytes of one sequence's state.
+
+    Conv states in the model dtype, with kernel - 1 columns and one for each draft token; recurrent states as asked, as declared, else in
+    the dtype of conv states.
 
     Source: vllm 0.33.0 model_executor/layers/mamba/mamba_utils.py; a state whose model fixes float32 stays so.
     """
     conv = dtypes.conv or dtypes.model
+    if dtypes.speculative_tokens:
+        cache = cache._replace(states=tuple(_with_drafts(state, dtypes.speculative_tokens) for state in cache.states))
     return cache.state_bytes(dtypes.ssm or cache.ssm_dtype or conv, conv)
+
+
+def _with_drafts(state: State, speculative_tokens: int) -> State:
+    """A conv state with a column for each draft token besides."""
+    if state.role != "conv" or len(state.shape) != 2 or state.axis < 0:
+        return state
+    shape = list(state.shape)
+    shape[1 - state.axis] += speculative_tokens
+    return state._replace(shape=tuple(shape))
 
 
 def page_bytes(cache: LayerCache, block_size: int, dtypes: Dtypes) -> int:
@@ -132,10 +148,10 @@ def page_bytes(cache: LayerCache, block_size: int, dtypes: Dtypes) -> int:
     return block_size * cache.token_bytes(kv_dtype)
 
 
-def hybrid_block_size(caches: Sequence[LayerCache], block_size: int, dtypes: Dtypes, checkpoints: bool) -> int:
+def hybrid_block_size(caches: Sequence[LayerCache], block_size: int, dtypes: Dtypes, grid: bool) -> int:
     """Tokens of a block that makes a page of attention at least as large as a recurrent state.
 
-    align x ceil(state / (align x bytes of a token)), align 16 (latent attention 128; with prefill checkpoints and Gated DeltaNet lcm(align, 64)).
+    align x ceil(state / (align x bytes of a token)), align 16 (latent attention 128; Gated DeltaNet on a checkpoint grid lcm(align, 64)).
 
     Source: vllm 0.33.0 platforms/interface.py, reproduced with its planner for six hybrids.
     """
@@ -145,7 +161,7 @@ def hybrid_block_size(caches: Sequence[LayerCache], block_size: int, dtypes: Dty
     if not states or not tokens:
         return block_size
     align = max(block_size, 128) if any(isinstance(cache, MultiHeadLatent) for cache in caches) else max(block_size, 16)
-    if checkpoints and any(state.variant == "gated_delta_net" for state in states):
+    if grid and any(state.variant == "gated_delta_net" for state in states):
         align = lcm(align, CHECKPOINT_GRID)
     largest = max(state_bytes(state, dtypes) for state in states)
     return align * ceil_div(largest, align * max(tokens))
@@ -172,25 +188,39 @@ def plan_groups(specs: Sequence[Spec], hybrid_manager: bool) -> tuple[tuple[Grou
     if len({_growth_kind(spec.cache) for spec in specs}) == 1:
         total = sum(spec.page_bytes for spec in specs)
         first = specs[0]
-        return (Group(first.cache, len(specs), first.block_size, total // len(specs)),), total
+        everyone = tuple(range(len(specs)))
+        return (Group(first.cache, len(specs), first.block_size, total // len(specs), everyone),), total
     largest = max(spec.page_bytes for spec in specs)
-    buckets: dict[tuple[LayerCache, int], int] = {}
-    for spec in specs:
+    buckets: dict[tuple[LayerCache, int], list[int]] = {}
+    for place, spec in enumerate(specs):
         block_size = spec.block_size
         if not isinstance(spec.cache, Recurrent) and largest % spec.page_bytes == 0:
             block_size *= largest // spec.page_bytes
         key = (spec.cache, block_size)
-        buckets[key] = buckets.get(key, 0) + 1
-    sizes = list(buckets.values())
+        buckets.setdefault(key, []).append(place)
+    sizes = [len(places) for places in buckets.values()]
     smallest, biggest = min(sizes), max(sizes)
     size = biggest if biggest < 1.5 * smallest else smallest
     groups: list[Group] = []
-    for (cache, block_size), layers in buckets.items():
-        count = ceil_div(layers, size)
-        short = layers // count
-        extra = layers - short * count
-        groups += [Group(cache, short + (index < extra), block_size, largest) for index in range(count)]
+    for (cache, block_size), places in buckets.items():
+        count = ceil_div(len(places), size)
+        for index in range(count):
+            members = tuple(places[index::count])
+            groups.append(Group(cache, len(members), block_size, largest, members))
     return tuple(groups), size * largest
+
+
+def stage_block_bytes(groups: Sequence[Group], specs: Sequence[Spec], places: Sequence[int]) -> int:
+    """Bytes of one block on a pipeline stage that has the layers at `places` of the whole model.
+
+    max over groups of the pages of its layers that the stage has; one group of unlike pages: their sum
+
+    Source: vllm 0.33.0 v1/core/kv_cache_planning.py: groups of the whole model are projected on each stage.
+    """
+    on_stage = set(places)
+    if len(groups) == 1:
+        return sum(specs[place].page_bytes for place in groups[0].members if place in on_stage)
+    return max(group.page_bytes * len(on_stage.intersection(group.members)) for group in groups)
 
 
 def _as_full(cache: LayerCache) -> LayerCache:

@@ -167,11 +167,29 @@ def _sharing_refusal(deployment: Deployment, architecture: Architecture) -> Noti
             "too-many-stages",
             f"{architecture.num_hidden_layers} layers do not fill {deployment.pipeline_parallel_size} pipeline stages",
         )
-    dcp = deployment.decode_context_parallel_size
-    if dcp > 1 and tp % dcp:
-        return Notice(
-            "dcp-not-divisible", f"tensor_parallel_size {tp} does not divide by decode_context_parallel_size {dcp}"
+    return _context_refusal(deployment, architecture)
+
+
+def _context_refusal(deployment: Deployment, architecture: Architecture) -> Notice | None:
+    """Ranks that cannot share the tokens of a request.
+
+    Source: vllm 0.33.0 config/parallel.py and config/model.py verify_with_parallel_config: the ranks divide, and without latent attention each
+    key/value head must be on several of them.
+    """
+    tp, dcp = deployment.tensor_parallel_size, deployment.decode_context_parallel_size
+    if dcp == 1:
+        return None
+    if tp % dcp:
+        message = f"tensor_parallel_size {tp} does not divide by decode_context_parallel_size {dcp}"
+        return Notice("dcp-not-divisible", message, "use a divisor of --tp")
+    heads = [cache.num_key_value_heads for cache, _ in architecture.cache_groups if isinstance(cache, FullAttention)]
+    latent = any(isinstance(cache, MultiHeadLatent) for cache, _ in architecture.cache_groups)
+    if heads and not latent and dcp > max(tp // max(heads), 1):
+        message = (
+            f"{max(heads)} key/value heads on {tp} ranks are repeated {max(tp // max(heads), 1)} times: "
+            f"decode_context_parallel_size {dcp} needs each on as many ranks"
         )
+        return Notice("dcp-above-repeats", message, f"use --dcp {max(tp // max(heads), 1)} at most, or a higher --tp")
     return None
 
 

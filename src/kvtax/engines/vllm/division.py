@@ -52,9 +52,8 @@ def divide(plan: VllmPlan, stage: Stage, seqs: int, tokens: int, max_model_len: 
     graphs = None
     if not plan.settings["enforce_eager"].value:
         capability = question.gpu.compute_capability or ""
-        captured = (
-            seqs if deployment.cuda_graph_max_bs is None else min(seqs, ceil_div(deployment.cuda_graph_max_bs, 2))
-        )
+        # sizes go up to twice the requests, or to the largest that was asked for
+        captured = seqs if deployment.cuda_graph_max_bs is None else ceil_div(deployment.cuda_graph_max_bs, 2)
         graphs = memory.graph_part(stage.layers, captured, capability, estimated=inside)
     graph_bytes = graphs.bytes if graphs is not None else 0
     workspace = sum(part.bytes for part in persistent)

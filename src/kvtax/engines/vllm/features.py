@@ -1,4 +1,4 @@
-"""Features that vLLM combines only under conditions: context parallelism, adapters, cache formats, drafting."""
+"""Features that vLLM has since a version, or combines only under conditions: context parallelism, adapters, cache formats."""
 
 from __future__ import annotations
 
@@ -45,29 +45,15 @@ def notices(deployment: Deployment) -> list[Notice]:
 
 
 def _context_parallel_refusal(deployment: Deployment, architecture: Architecture, version: Version) -> Notice | None:
-    dcp, tp = deployment.decode_context_parallel_size, deployment.tensor_parallel_size
+    dcp = deployment.decode_context_parallel_size
     if deployment.prefill_context_parallel_size > 1 and version < (0, 12):
         message = "prefill context parallelism came with vllm 0.12"
         return Notice("pcp-not-in-version", message, "leave --prefill-context-parallel-size out")
-    if dcp == 1:
-        return None
-    if version < (0, 10):
-        return Notice("dcp-not-in-version", "decode context parallelism came with vllm 0.10.2", "use a newer version")
     latent = any(isinstance(cache, (MultiHeadLatent, CompressedLatent)) for cache in architecture.caches)
     heads = max((c.num_key_value_heads for c in architecture.caches if isinstance(c, FullAttention)), default=0)
-    if latent or not heads:
-        return None
-    if tp <= heads:
-        message = (
-            f"tensor_parallel_size {tp} must be greater than the {heads} key/value heads for decode context parallelism"
-        )
-        return Notice("dcp-heads", message, f"raise --tp above {heads}, or leave --dcp out")
-    if dcp > tp // heads:
-        message = (
-            f"decode_context_parallel_size {dcp} must be at most tensor_parallel_size {tp} / {heads} key/value heads"
-        )
-        return Notice("dcp-heads", message, f"use --dcp {tp // heads} or less")
-    if architecture.num_attention_heads // heads % dcp:
+    if dcp > 1 and version < (0, 10):
+        return Notice("dcp-not-in-version", "decode context parallelism came with vllm 0.10.2", "use a newer version")
+    if dcp > 1 and heads and not latent and architecture.num_attention_heads // heads % dcp:
         message = f"{architecture.num_attention_heads // heads} query heads of a key/value head do not divide by {dcp}"
         return Notice("dcp-heads", message, "use a divisor")
     return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvtax.engines import loading
+from kvtax.engines.vllm.rules import rule
 from kvtax.formulas.weights import element_bytes, rank_tensors, sum_elements
 
 if TYPE_CHECKING:
@@ -12,9 +14,6 @@ if TYPE_CHECKING:
 
 ONLINE = frozenset(("fp8", "w8a8-int8", "bnb-nf4", "bnb-int8"))
 """Methods that the engine applies itself to a 16-bit checkpoint."""
-LAYER_BY_LAYER = (0, 17)
-"""From this version weights are quantised as each layer is loaded (vllm model_executor/model_loader/reload, layerwise processing;
-the release is not checked). bitsandbytes quantises tensor by tensor in all."""
 
 
 def loading_peak_bytes(plan: VllmPlan, stage: Stage) -> int:
@@ -29,8 +28,8 @@ def loading_peak_bytes(plan: VllmPlan, stage: Stage) -> int:
     deployment, quantization = plan.question.deployment, plan.question.architecture.quantization
     if quantization is None or deployment.weights_bytes is not None:
         return 0
-    online = (deployment.quantization or "").lower() in ONLINE and not plan.stored_quantised
-    if online and deployment.quantization == "fp8" and plan.version < LAYER_BY_LAYER:
+    online = (deployment.quantization or "").lower() in ONLINE and not plan.question.stored_quantised
+    if online and deployment.quantization == "fp8" and not rule("online_by_layer", plan.version):
         return max(_plain_bytes(plan, stage) - stage.weights_bytes - stage.offloaded_bytes, 0)
     return _largest_layer(stage) if online or quantization.bits < 8 else 0
 
@@ -51,6 +50,9 @@ def _plain_bytes(plan: VllmPlan, stage: Stage) -> int:
         expert_parallel=deployment.expert_parallel,
         stage=range(min(held), max(held) + 1) if held and deployment.pipeline_parallel_size > 1 else None,
         dtype=str(plan.settings["dtype"].value),
+        without=loading.components_left_out(
+            str(plan.settings["runner"].value), deployment.language_model_only, deployment.limit_mm_per_prompt
+        ),
     )
     return sum(element_bytes(count, dtype) for (_, dtype), count in sum_elements(tensors).items())
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvtax.architectures.cache import Recurrent
+from kvtax.architectures.cache import LayerCache, Recurrent
+from kvtax.deployment import Deployment
 from kvtax.dtypes import find_dtype
 from kvtax.engines.answer import (
     Answer,
@@ -15,15 +16,16 @@ from kvtax.engines.answer import (
     pool_bytes_per_token,
 )
 from kvtax.engines.base import Plan
-from kvtax.engines.vllm import blocks, checks, division, encoder, features, memory, rules, stages, verdicts, wording
+from kvtax.engines.vllm import blocks, checks, division, encoder, features, memory, rules, stages, verdicts
 from kvtax.engines.vllm import terms as vllm_terms
 from kvtax.engines.vllm.division import Detail
+from kvtax.engines.vllm.draft import draft
 from kvtax.engines.vllm.kinds import kind
-from kvtax.engines.vllm.speculation import speculate
 from kvtax.engines.vllm.stages import Stage
-from kvtax.engines.vllm.start import start_notices
 from kvtax.errors import InputError
+from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice, Term
+from kvtax.units import format_bytes
 
 
 class VllmPlan(Plan):
@@ -38,38 +40,36 @@ class VllmPlan(Plan):
         "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel", "decode_context_parallel_size",
         "block_size", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "enable_prefix_caching", "gpu_memory_utilization",
         "kv_cache_memory_bytes", "kv_cache_dtype", "async_scheduling", "disable_hybrid_kv_cache_manager", "mamba_ssm_cache_dtype",
-        "limit_mm_per_prompt", "language_model_only", "skip_mm_profiling", "runner", "mm_encoder_tp_mode", "speculative", "lora",
-        "prefill_context_parallel_size", "cpu_offload", "kv_offloading_size", "num_gpu_blocks_override", "enable_chunked_prefill",
-        "attention_backend", "cuda_graph_max_bs", "mamba_cache_dtype",
+        "limit_mm_per_prompt", "language_model_only", "skip_mm_profiling", "runner", "speculative", "prefill_context_parallel_size",
+        "num_gpu_blocks_override", "mamba_cache_dtype", "mm_encoder_tp_mode", "enable_chunked_prefill", "attention_backend",
+        "cuda_graph_max_bs", "kv_offloading_size", "lora", "cpu_offload",
     ))  # fmt: skip
 
     def __init__(self, question: Question) -> None:
-        deployment = question.deployment
-        found = speculate(
-            question.architecture, deployment.speculative, question.draft, deployment.pipeline_parallel_size
-        )
-        self.speculation = found
-        question = question._replace(architecture=found.architecture)
         super().__init__(question)
-        self.notices += found.notices
-        self.stored_quantised = question.stored_quantised
-        self.recurrent = any(isinstance(cache, Recurrent) for cache in question.architecture.caches)
+        deployment = question.deployment
         self.known = question.gpu.vendor in memory.KNOWN_VENDORS
         self._settle()
-        dtype = str(self.settings["dtype"].value)
-        self.refusal = (
-            checks.refusal(deployment, question.architecture, question.gpu, dtype, self.kv_cache_dtype)
-            or found.refusal
-            or features.refusal(deployment, question.architecture, self.kv_cache_dtype, self.version)
+        self.refusal = checks.refusal(
+            deployment,
+            question.architecture,
+            question.gpu,
+            str(self.settings["dtype"].value),
+            self.kv_cache_dtype,
         )
-        self.notices += features.notices(deployment)
         unchecked = checks.unchecked(question.gpu, self.kv_cache_dtype)
         if unchecked is not None:
             self.notices.append(unchecked)
         self.element_bytes = find_dtype(str(self.settings["dtype"].value)).bits // 8
+        self.draft = draft(question, str(self.settings["dtype"].value))
+        self.notices += self.draft.notices
+        self.refusal = (
+            self.refusal
+            or self.draft.refusal
+            or features.refusal(deployment, question.architecture, self.kv_cache_dtype, self.version)
+        )
         self._layouts: dict[tuple[int, int], list[Stage]] = {}
-        self._weights = stages.stage_tensors(self)
-        self._loads = [stages.load_of(self, tensors) for tensors in self._weights]
+        self._loaded = stages.load_stages(self)
 
     # ---- settings ----
 
@@ -91,10 +91,7 @@ class VllmPlan(Plan):
         self.settings["runner"] = Setting(runner, origin)
         if notice is not None:
             self.notices.append(notice)
-        cached = deployment.enable_prefix_caching
-        usual = architecture.kind == "decoder" and self.version >= (0, 9) and runner != "pooling"
-        usual = usual and (not self.recurrent or bool(rules.rule("hybrid_prefix_caching", self.version)))
-        self.set_from("enable_prefix_caching", cached, usual)
+        self.set_from("enable_prefix_caching", deployment.enable_prefix_caching, self._caches_prefixes(runner))
         self.set_from("max_num_seqs", deployment.max_num_seqs, rules.default_max_num_seqs(gpu, total, self.version))
         self.set_from(
             "max_num_batched_tokens",
@@ -106,7 +103,7 @@ class VllmPlan(Plan):
         )
         self.set_from("async_scheduling", deployment.async_scheduling, self.version >= (0, 14))
         self.set_from("enforce_eager", deployment.enforce_eager or None, False)
-        self.notices += start_notices(deployment, gpu, total, float(self.settings["gpu_memory_utilization"].value))
+        self._say_start(deployment, gpu, total)
         limit = architecture.max_position_embeddings
         if deployment.max_model_len is None and limit is None:
             self.notices.append(
@@ -114,6 +111,40 @@ class VllmPlan(Plan):
                     "no-context-limit",
                     "the config states no longest context: 2048 tokens are taken, as the engine does",
                     "give --context",
+                )
+            )
+
+    def _caches_prefixes(self, runner: str) -> bool:
+        """Whether prefix caching is on by default: for decoders from 0.9 on, with recurrent state later; not for pooling models."""
+        architecture = self.question.architecture
+        if architecture.kind != "decoder" or runner == "pooling" or self.version < (0, 9):
+            return False
+        recurrent = any(isinstance(cache, Recurrent) for cache, _ in architecture.cache_groups)
+        return not recurrent or bool(rules.rule("hybrid_prefix_caching", self.version))
+
+    def _say_start(self, deployment: Deployment, gpu: Gpu, total: int) -> None:
+        """A notice where the engine may find less free than it asks for, and nobody said what is free."""
+        if deployment.free_memory is not None:
+            if deployment.free_memory > total:
+                self.notices.append(
+                    Notice(
+                        "free-above-total",
+                        f"free_memory {format_bytes(deployment.free_memory)} is more than the card's {format_bytes(total)}",
+                        "give the size of the card too: --vram",
+                    )
+                )
+            return
+        if deployment.kv_cache_memory_bytes is not None:
+            return
+        beside = total - memory.limit_bytes(total, float(self.settings["gpu_memory_utilization"].value))
+        usual = memory.outside_bytes(gpu, deployment.tensor_parallel_size * deployment.pipeline_parallel_size)
+        if usual > beside and memory.outside_of_a_start(gpu, 1, beside) <= beside:
+            self.notices.append(
+                Notice(
+                    "start-is-tight",
+                    f"the engine's limit leaves {format_bytes(beside)} of the card, and up to {format_bytes(usual)} are taken before it "
+                    "loads (context, communicators): it may refuse to start",
+                    "say what is free with --free-memory, or lower --gpu-memory-utilization",
                 )
             )
 
@@ -138,7 +169,7 @@ class VllmPlan(Plan):
         if key not in self._layouts:
             if len(self._layouts) > 64:
                 self._layouts.clear()
-            self._layouts[key] = stages.lay_out(self, self._weights, self._loads, in_flight, max_num_batched_tokens)
+            self._layouts[key] = stages.lay_out(self, self._loaded, in_flight, max_num_batched_tokens)
         return self._layouts[key]
 
     @property
@@ -148,7 +179,7 @@ class VllmPlan(Plan):
         ssm = find_dtype(asked).name if asked and asked != "auto" else ""
         asked = self.question.deployment.mamba_cache_dtype
         conv = find_dtype(asked).name if asked and asked != "auto" else ""
-        return blocks.Dtypes(str(self.settings["kv_cache_dtype"].value), str(self.settings["dtype"].value), ssm, conv)
+        return blocks.Dtypes(self.kv_cache_dtype, str(self.settings["dtype"].value), ssm, conv, self.draft.tokens)
 
     # ---- what depends on the length ----
 
@@ -184,22 +215,13 @@ class VllmPlan(Plan):
             Rank(f"stage {index}", part[2].stage.layers, part[0], part[1], self._host(part[2].stage))
             for index, part in enumerate(found)
         )
-        return Answer(
-            taken,
-            pool,
-            verdict,
-            reason,
-            seqs,
-            tokens,
-            host=self._host(detail.stage),
-            ranks=ranks if len(ranks) > 1 else (),
-            detail=detail,
-        )
+        host, several = self._host(detail.stage), ranks if len(ranks) > 1 else ()
+        return Answer(taken, pool, verdict, reason, seqs, tokens, host=host, ranks=several, detail=detail)
 
     def _host(self, stage: Stage) -> Host:
-        """What all ranks together keep in RAM: the offloaded weights of a rank, and the cache beside the pool."""
-        ranks = self.question.deployment.tensor_parallel_size
-        return Host(stage.offloaded_bytes * ranks, self.question.deployment.kv_offloading_size or 0)
+        """What the ranks of a stage keep in RAM: their offloaded weights, and the cache beside the pool."""
+        deployment = self.question.deployment
+        return Host(stage.offloaded_bytes * deployment.tensor_parallel_size, deployment.kv_offloading_size or 0)
 
     def _stage_answer(self, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> tuple[Memory, Pool, Detail]:
         taken, detail = division.divide(self, stage, seqs, tokens, max_model_len)
@@ -247,39 +269,34 @@ class VllmPlan(Plan):
             *vllm_terms.kv_terms(self, detail.stage, detail.max_model_len),
         ]
 
-    def prints(self, answer: Answer, max_model_len: int) -> list[str]:
-        """The lines about capacity that this version prints at start."""
-        return wording.capacity_lines(
-            self.version, answer, max_model_len, self.question.deployment.kv_cache_memory_bytes
-        )
-
     def request_bytes(self, tokens: int) -> int:
-        """Bytes that one request really holds on one rank; layers that TurboQuant leaves alone hold 16-bit rows."""
-        held = super().request_bytes(tokens)
-        architecture = self.question.architecture
-        for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True):
-            kv = stages.cache_dtypes(self, layer).kv
-            if kv != self.kv_cache_dtype and not isinstance(cache, Recurrent):
-                on_rank = cache.per_rank(self.cache_ranks)
-                held += on_rank.bytes(tokens, kv) - on_rank.bytes(tokens, self.kv_cache_dtype)
-        return held
+        """Bytes that one request of `tokens` tokens really holds on one rank; layers that TurboQuant leaves alone hold 16-bit rows."""
+        return super().request_bytes(tokens) + sum(
+            cache.bytes(tokens, kv) - cache.bytes(tokens, self.kv_cache_dtype) for cache, kv in self._other_formats()
+        )
 
     def growth_bytes(self, at: int | None = None) -> int:
         """What one more token adds on one rank [bytes]."""
-        added = super().growth_bytes(at)
+        return super().growth_bytes(at) + sum(
+            cache.growth(kv, at) - cache.growth(self.kv_cache_dtype, at) for cache, kv in self._other_formats()
+        )
+
+    def _other_formats(self) -> list[tuple[LayerCache, str]]:
+        """Caches of one rank in another format than kv_cache_dtype."""
         architecture = self.question.architecture
-        for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True):
-            kv = stages.cache_dtypes(self, layer).kv
-            if kv != self.kv_cache_dtype:
-                on_rank = cache.per_rank(self.cache_ranks)
-                added += on_rank.growth(kv, at) - on_rank.growth(self.kv_cache_dtype, at)
-        return added
+        placed = zip(architecture.caches, architecture.cache_layers, strict=True)
+        found = [(cache.per_rank(self.cache_ranks), stages.layer_format(self, layer)) for cache, layer in placed]
+        return [(cache, kv) for cache, kv in found if kv != self.kv_cache_dtype]
 
     def figures(self, answer: Answer) -> list[Term]:
         """Blocks and concurrency."""
         if answer.pool.blocks_per_request == 0:
             return []
         return vllm_terms.figure_terms(answer.memory, answer.pool, answer.detail.max_model_len)
+
+    def prints(self, answer: Answer, max_model_len: int) -> list[str]:
+        """The lines about capacity of the start-up log."""
+        return verdicts.prints(self, answer, max_model_len)
 
     def kind(self) -> str:
         """The kind of case, by which residuals of real starts are gathered."""

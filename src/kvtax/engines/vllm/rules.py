@@ -80,14 +80,18 @@ RULES = (
     Rule("latent_absorbed", (0, 0), "none", "vllm 0.6: keys and values are computed from the latent, nothing is absorbed"),
     Rule("latent_absorbed", (0, 7), "into-projections", "vllm 0.7.3 attention/backends/mla: multiplied into the query and output projections"),
     Rule("latent_absorbed", (0, 8), "copies", "vllm 0.8 attention/backends/mla: kv_b_proj is split"),
-    Rule("hybrid_prefix_caching", (0, 0), False, "vllm engine/arg_utils.py: opt-in for models with recurrent layers"),
-    Rule("hybrid_prefix_caching", (0, 28), True, "vllm-project/vllm#50991 (2026-08): on by default, as the notes of vllm-metal on 0.28.0 say"),
-    Rule("prefill_checkpoints", (0, 0), False, "vllm 0.26 v1/kv_cache_interface.py MambaSpec: two blocks a request in align mode"),
-    Rule("prefill_checkpoints", (0, 30), True, "vllm 0.33.0 (engine run): a third block, a grid of 64; planned in #52959 (2026-08), first release not known"),
-    Rule("hybrid_manager", (0, 0), False, "vllm 0.8.5: window layers allocate like full ones"),
-    Rule("hybrid_manager", (0, 9), True, "vllm 0.9 v1/core/kv_cache_utils.py: groups by kind of layer"),
+    Rule("hybrid_manager", (0, 0), False, "vllm 0.8.5 v1/core/kv_cache_utils.py: window layers allocate like full ones"),
+    Rule("hybrid_manager", (0, 9), True, "vllm 0.9.2 v1/core/kv_cache_utils.py: groups of layers"),
+    Rule("hybrid_prefix_caching", (0, 0), False, "vllm engine/arg_utils.py up to 0.27.1: opt-in for models with recurrent state"),
+    Rule("hybrid_prefix_caching", (0, 28), True, "vllm-project/vllm#50991 (2026-08), on in 0.28.0 and in 0.33.0 (engine run)"),
+    Rule("prefill_checkpoints", (0, 0), False, "starts of Qwen3-Next up to 0.13: blocks of 544 tokens, two states"),
+    Rule("prefill_checkpoints", (0, 30), True, "vllm 0.33.0 (engine run: blocks of 576, three states); the release that began is not known"),
     Rule("expert_adapters", (0, 0), False, "vllm lora/layers: linear layers only"),
     Rule("expert_adapters", (0, 12), True, "vllm 0.12 lora/layers/fused_moe.py (0.11 not read)"),
+    Rule("online_by_layer", (0, 0), False, "vllm 0.12 quantization/fp8.py: 16-bit parameters of the whole model, then converted"),
+    Rule("online_by_layer", (0, 17), True, "vllm model_loader/reload: each layer is converted as it is loaded (first release not known)"),
+    Rule("kv_lines", (0, 0), "two", "vllm v1/core/kv_cache_utils.py: tokens and concurrency in a line each"),
+    Rule("kv_lines", (0, 30), "one", "vllm 0.32 (log of a CPU server): both in one line"),
     Rule("token_count", (0, 0), "blocks", "vllm 0.8: num_blocks x block_size"),
     Rule("token_count", (0, 9), "groups", "vllm 0.9 to 0.20: num_blocks // groups x block_size"),
     Rule("token_count", (0, 21), "concurrency", "vllm 0.22: concurrency x max_model_len (0.21 not checked)"),
@@ -153,8 +157,6 @@ def attention_block_size(architecture: Architecture, gpu: Gpu, kv_cache_dtype: s
         return named
     if kv_cache_dtype in TURBOQUANT_BITS:
         return 32
-    if kv_cache_dtype == "ultraquant_4bit":
-        return 64
     capability = gpu.compute_capability or ""
     for cache, _ in architecture.cache_groups:
         if isinstance(cache, CompressedLatent):

@@ -1,4 +1,4 @@
-"""The pipeline stages of a vLLM server: the weights of each, and how its pool is cut into blocks."""
+"""The pipeline stages of a vLLM server: what each loads, and how its layers lie in the pool."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from kvtax.architectures.cache import CrossAttention, LayerCache, Recurrent
 from kvtax.dtypes import TURBOQUANT_BITS
 from kvtax.engines import loading
 from kvtax.engines.loading import Load
-from kvtax.engines.vllm import blocks, offload, rules
+from kvtax.engines.vllm import blocks, rules
 from kvtax.engines.vllm.load import load as load_beside
+from kvtax.engines.vllm.offload import offloaded_bytes
 from kvtax.formulas.weights import RankTensor, element_bytes, rank_tensors, stage_layers, sum_elements
 
 if TYPE_CHECKING:
     from kvtax.engines.vllm.plan import VllmPlan
 
 UNQUANTISED_EDGE = 2
-"""Layers at each end that TurboQuant leaves in 16 bit (vllm 0.33.0 turboquant/config.py get_boundary_skip_layers; none in hybrids)."""
+"""Layers at each end of a model that TurboQuant leaves alone."""
 
 
 class Stage(NamedTuple):
@@ -24,119 +25,152 @@ class Stage(NamedTuple):
 
     elements: dict[tuple[str, str], int]
     weights_bytes: int
-    """On the card: without what is offloaded."""
     layers: int
     layout: blocks.Layout | None
     caches: tuple[LayerCache, ...]
     load: Load
     offloaded_bytes: int = 0
+    """Weights of a rank that are kept in RAM; not in weights_bytes."""
     tensors: tuple[RankTensor, ...] = ()
 
 
-def stage_ranges(plan: VllmPlan) -> list[range]:
-    """The layers of each stage; one where there are not enough layers for them."""
-    layers, pp = plan.question.architecture.num_hidden_layers, plan.question.deployment.pipeline_parallel_size
-    if pp == 1 or pp > layers:
-        return [range(layers)]
-    return stage_layers(layers, pp, balanced=rules.rule("balanced_stages", plan.version))
+class Loaded(NamedTuple):
+    """What one stage loads."""
+
+    layers: range
+    elements: dict[tuple[str, str], int]
+    weights_bytes: int
+    load: Load
+    offloaded_bytes: int
+    tensors: tuple[RankTensor, ...]
 
 
-def stage_tensors(plan: VllmPlan) -> list[list[RankTensor]]:
-    """The weights of each stage on one of its ranks."""
-    deployment, ranges = plan.question.deployment, stage_ranges(plan)
-    without = loading.components_left_out(
-        deployment.runner, deployment.language_model_only, deployment.limit_mm_per_prompt
+def load_stages(plan: VllmPlan) -> list[Loaded]:
+    """What each stage loads; a speculative draft is on the last.
+
+    Source: vllm 0.33.0 distributed/utils.py get_pp_indices; v1/worker/gpu_model_runner.py: the drafter runs on the last rank.
+    """
+    question = plan.question
+    deployment, architecture = question.deployment, question.architecture
+    tp, pp = deployment.tensor_parallel_size, deployment.pipeline_parallel_size
+    split = 1 < pp <= architecture.num_hidden_layers
+    ranges = stage_layers(
+        architecture.num_hidden_layers, pp if split else 1, balanced=rules.rule("balanced_stages", plan.version)
     )
-    return [
-        rank_tensors(
-            plan.question.architecture,
-            deployment.tensor_parallel_size,
+    without = loading.components_left_out(
+        str(plan.settings["runner"].value), deployment.language_model_only, deployment.limit_mm_per_prompt
+    )
+    found = []
+    for index, layers in enumerate(ranges):
+        last = index == len(ranges) - 1
+        tensors = rank_tensors(
+            architecture,
+            tp,
             dp=deployment.data_parallel_size,
             expert_parallel=deployment.expert_parallel,
-            stage=stage if len(ranges) > 1 else None,
+            stage=layers if split else None,
             first=index == 0,
-            last=index == len(ranges) - 1,
+            last=last,
             dtype=str(plan.settings["dtype"].value),
             without=without,
         )
-        for index, stage in enumerate(ranges)
-    ]
-
-
-def load_of(plan: VllmPlan, tensors: list[RankTensor]) -> Load:
-    """What loading keeps beside the weights of a stage."""
-    question = plan.question
-    return load_beside(
-        question.architecture,
-        tensors,
-        question.gpu,
-        question.deployment.tensor_parallel_size,
-        plan.element_bytes,
-        plan.version,
-        int(plan.settings["max_num_batched_tokens"].value),
-    )
-
-
-def lay_out(
-    plan: VllmPlan, weights: list[list[RankTensor]], loads: list[Load], in_flight: int, step_tokens: int
-) -> list[Stage]:
-    """The stages with their layouts, for steps of step_tokens tokens."""
-    architecture, ranges = plan.question.architecture, stage_ranges(plan)
-    offload_bytes = plan.question.deployment.cpu_offload or 0
-    found = []
-    for tensors, load, layers in zip(weights, loads, ranges, strict=True):
-        pairs = [
-            (cache, layer)
-            for cache, layer in zip(architecture.caches, architecture.cache_layers, strict=True)
-            if len(ranges) == 1 or layer in layers
-        ]
+        tensors += plan.draft.tensors if last else ()
         elements = sum_elements(tensors)
         size = sum(element_bytes(count, dtype) for (_, dtype), count in elements.items())
-        away = offload.offloaded_bytes(tensors, offload_bytes)
-        caches = tuple(cache for cache, _ in pairs)
-        layout = _layout(plan, pairs, in_flight, step_tokens)
-        found.append(Stage(elements, size - away, len(layers), layout, caches, load, away, tuple(tensors)))
+        away = offloaded_bytes(tensors, deployment.cpu_offload or 0)
+        found.append(Loaded(layers, elements, size - away, _beside(plan, tensors), away, tuple(tensors)))
     return found
 
 
-def cache_dtypes(plan: VllmPlan, layer: int) -> blocks.Dtypes:
-    """Formats of one layer's cache: TurboQuant leaves the first and last two layers of a model without recurrent layers alone."""
+def _beside(plan: VllmPlan, tensors: list[RankTensor]) -> Load:
+    question = plan.question
+    tokens = int(plan.settings["max_num_batched_tokens"].value)
+    tp = question.deployment.tensor_parallel_size
+    return load_beside(question.architecture, tensors, question.gpu, tp, plan.element_bytes, plan.version, tokens)
+
+
+def lay_out(plan: VllmPlan, loaded: list[Loaded], in_flight: int, max_num_batched_tokens: int) -> list[Stage]:
+    """The stages with their pools: layers are grouped over the whole model, and each stage has its part of every group.
+
+    Source: vllm 0.33.0 v1/core/kv_cache_planning.py.
+    """
+    architecture = plan.question.architecture
+    tp = plan.question.deployment.tensor_parallel_size
+    placed = list(zip(architecture.cache_layers, architecture.caches, strict=True))
+    placed += [(architecture.num_hidden_layers, cache) for cache in plan.draft.caches]
+    kept = [(layer, cache) for layer, cache in placed if cache.kind not in ("shared", "no_cache")]
+    on_rank = [(layer, cache.per_rank(tp)) for layer, cache in kept]
+    layout, specs = _layout(plan, on_rank, in_flight, max_num_batched_tokens)
+    found = []
+    for index, part in enumerate(loaded):
+        last = index == len(loaded) - 1
+        places = [
+            place
+            for place, (layer, _) in enumerate(kept)
+            if len(loaded) == 1 or layer in part.layers or (last and layer >= architecture.num_hidden_layers)
+        ]
+        own = None
+        if layout is not None and places:
+            own = layout._replace(bytes_per_block=blocks.stage_block_bytes(layout.groups, specs, places))
+        caches = tuple(kept[place][1] for place in places)
+        found.append(
+            Stage(
+                part.elements,
+                part.weights_bytes,
+                len(part.layers),
+                own,
+                caches,
+                part.load,
+                part.offloaded_bytes,
+                part.tensors,
+            )
+        )
+    return found
+
+
+def layer_format(plan: VllmPlan, layer: int) -> str:
+    """The format of keys and values of one layer: TurboQuant leaves the first and last two in the model's dtype.
+
+    Source: vllm model_executor/layers/quantization/turboquant/config.py get_boundary_skip_layers; hybrids are quantised in all layers.
+    """
     dtypes, layers = plan.dtypes, plan.question.architecture.num_hidden_layers
-    if dtypes.kv not in TURBOQUANT_BITS or plan.recurrent:
-        return dtypes
-    edge = min(UNQUANTISED_EDGE, layers // 2)
-    return dtypes._replace(kv=dtypes.model) if layer < edge or layer >= layers - edge else dtypes
+    recurrent = any(isinstance(cache, Recurrent) for cache, _ in plan.question.architecture.cache_groups)
+    edge = 0 if dtypes.kv not in TURBOQUANT_BITS or recurrent else min(UNQUANTISED_EDGE, layers // 2)
+    return dtypes.model if layer < edge or layers - edge <= layer < layers else dtypes.kv
 
 
 def _layout(
-    plan: VllmPlan, pairs: list[tuple[LayerCache, int]], in_flight: int, step_tokens: int
-) -> blocks.Layout | None:
-    deployment, architecture, dtypes = plan.question.deployment, plan.question.architecture, plan.dtypes
-    tp = deployment.tensor_parallel_size
-    in_pool = rules.rule("states_in_pool", plan.version)
-    on_rank = [
-        (cache.per_rank(tp), layer)
-        for cache, layer in pairs
-        if cache.kind not in ("shared", "no_cache") and (in_pool or not isinstance(cache, Recurrent))
-    ]
-    if not on_rank:
-        return None
-    caches = [cache for cache, _ in on_rank]
-    cached = bool(plan.settings["enable_prefix_caching"].value)
-    checkpoints = cached and bool(rules.rule("prefill_checkpoints", plan.version))
+    plan: VllmPlan, placed: list[tuple[int, LayerCache]], in_flight: int, max_num_batched_tokens: int
+) -> tuple[blocks.Layout | None, list[blocks.Spec]]:
+    if not placed:
+        return None, []
+    on_rank = [cache for _, cache in placed]
+    deployment, dtypes = plan.question.deployment, plan.dtypes
+    prefix_caching = bool(plan.settings["enable_prefix_caching"].value)
+    checkpoints = bool(rules.rule("prefill_checkpoints", plan.version))
     block_size = deployment.block_size or rules.attention_block_size(
-        architecture, plan.question.gpu, dtypes.kv, deployment.attention_backend
+        plan.question.architecture, plan.question.gpu, dtypes.kv, deployment.attention_backend
     )
-    block_size = blocks.hybrid_block_size(caches, block_size, dtypes, checkpoints)
+    block_size = blocks.hybrid_block_size(on_rank, block_size, dtypes, prefix_caching and checkpoints)
     specs = [
-        blocks.Spec(cache, block_size, blocks.page_bytes(cache, block_size, cache_dtypes(plan, layer)))
-        for cache, layer in on_rank
+        blocks.Spec(
+            cache, block_size, blocks.page_bytes(cache, block_size, dtypes._replace(kv=layer_format(plan, layer)))
+        )
+        for layer, cache in placed
     ]
-    hybrid = rules.rule("hybrid_manager", plan.version) and not deployment.disable_hybrid_kv_cache_manager
-    groups, bytes_per_block = blocks.plan_groups(specs, bool(hybrid))
-    encoder = step_tokens if any(isinstance(cache, CrossAttention) for cache in caches) else 0
-    context_parallel = deployment.decode_context_parallel_size * deployment.prefill_context_parallel_size
-    speculative = plan.speculation.num_speculative_tokens
-    return blocks.Layout(
-        groups, block_size, bytes_per_block, in_flight, cached, encoder, context_parallel, speculative, checkpoints
+    grouped = not deployment.disable_hybrid_kv_cache_manager and bool(rules.rule("hybrid_manager", plan.version))
+    groups, bytes_per_block = blocks.plan_groups(specs, grouped or any(isinstance(c, Recurrent) for c in on_rank))
+    encoder = max_num_batched_tokens if any(isinstance(cache, CrossAttention) for cache in on_rank) else 0
+    shared = deployment.decode_context_parallel_size * deployment.prefill_context_parallel_size
+    layout = blocks.Layout(
+        groups,
+        block_size,
+        bytes_per_block,
+        in_flight,
+        prefix_caching,
+        encoder,
+        shared,
+        plan.draft.tokens,
+        checkpoints,
     )
+    return layout, specs

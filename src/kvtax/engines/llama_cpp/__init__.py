@@ -1,0 +1,1 @@
+"""llama.cpp, and the servers that run it: Ollama, LM Studio."""

@@ -1,0 +1,180 @@
+"""Which card gets which layer: -ngl, --tensor-split, --split-mode, experts in RAM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from kvtax.dtypes import find_dtype
+from kvtax.engines.llama_cpp.presets import GgufTensor
+
+HOST = -1
+ALIGNMENT = 128
+"""Bytes that CUDA buffers align tensors to."""
+PADDED_ROW = 512
+"""Quantised rows on CUDA are padded to a multiple of this many elements, once a tensor [elements]."""
+_INPUT = ("token_embd", "per_layer_token_embd", "position_embd", "token_types", "token_embd_norm")
+_FIRST_BLOCK = ("rope_freqs", "per_layer_model_proj", "per_layer_proj_norm")
+"""What stands once in the file and goes where the first block is."""
+
+
+class LayerBytes(NamedTuple):
+    """Weights of one block [bytes]."""
+
+    rest_bytes: int
+    expert_bytes: int
+
+
+class Weights(NamedTuple):
+    """Weights of a model by where they can go [bytes].
+
+    Args:
+        input_bytes: embedding tables, always in RAM.
+        layers: of the blocks.
+        output_bytes: output matrix and final norm.
+        tied_bytes: the embedding that is the output matrix too: held a second time where that is on a card.
+        largest_bytes: the largest matrix among blocks and output.
+        largest_expert_bytes: the largest stack of experts.
+    """
+
+    input_bytes: int
+    layers: tuple[LayerBytes, ...]
+    output_bytes: int
+    tied_bytes: int
+    largest_bytes: int
+    largest_expert_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All of them [bytes]."""
+        blocks = sum(layer.rest_bytes + layer.expert_bytes for layer in self.layers)
+        return self.input_bytes + self.output_bytes + blocks
+
+
+class Share(NamedTuple):
+    """What one card, or RAM, holds.
+
+    Args:
+        weights_bytes: model buffer [bytes].
+        layers: indices of the blocks whose caches are here.
+        output: whether the output matrix is here.
+    """
+
+    weights_bytes: int
+    layers: tuple[int, ...]
+    output: bool
+
+
+def weigh(tensors: Sequence[GgufTensor], types: Sequence[str], block_count: int, *, padded: bool = False) -> Weights:
+    """The bytes of a file by block.
+
+    Args:
+        tensors: of the file.
+        types: one for each.
+        block_count: blocks of the main model [layers].
+        padded: rows padded and tensors aligned as CUDA buffers have them.
+
+    Returns:
+        The weights.
+
+    Source: ggml-org/llama.cpp b11434 src/llama-model.cpp load_tensors; ggml-cuda.cu get_alloc_size.
+    """
+    rest, experts = [0] * block_count, [0] * block_count
+    inputs = output = largest = largest_expert = embedding = 0
+    tied = not any(tensor.kind == "output" for tensor in tensors)
+    for tensor, dtype in zip(tensors, types, strict=True):
+        size = tensor.bytes(dtype)
+        if tensor.kind in _INPUT:
+            inputs += size
+            embedding = size if tensor.kind == "token_embd" else embedding
+            continue
+        size = device_bytes(tensor, dtype) if padded else size
+        largest = max(largest, size)
+        if 0 <= tensor.layer < block_count and "_exps" in tensor.kind:
+            experts[tensor.layer] += size
+            largest_expert = max(largest_expert, size)
+        elif 0 <= tensor.layer < block_count:
+            rest[tensor.layer] += size
+        elif tensor.kind in _FIRST_BLOCK:
+            rest[0] += size
+        else:
+            output += size
+    layers = tuple(LayerBytes(*pair) for pair in zip(rest, experts, strict=True))
+    again = embedding if tied else 0
+    return Weights(inputs, layers, output, again, max(largest, again), largest_expert)
+
+
+def device_bytes(tensor: GgufTensor, dtype: str) -> int:
+    """One tensor in a CUDA buffer: padded to 128 bytes, a quantised one by what its row lacks to a multiple of 512 elements [bytes]."""
+    size, found = tensor.bytes(dtype), find_dtype(dtype)
+    lacking = -tensor.shape[0] % PADDED_ROW
+    if found.block and lacking:
+        size += found.bytes(lacking)
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def assign(block_count: int, n_gpu_layers: int, shares: Sequence[float]) -> list[int]:
+    """The card of each block and, last, of the output: HOST for the first block_count + 1 - n_gpu_layers units.
+
+    A unit i of n goes to the first card whose cumulative share exceeds i / n.
+
+    Args:
+        block_count: [layers].
+        n_gpu_layers: units on cards [layers].
+        shares: of each card, in any unit.
+
+    Returns:
+        block_count + 1 numbers of cards.
+
+    Source: ggml-org/llama.cpp b11434 src/llama-model.cpp get_layer_buft_list.
+
+    >>> assign(4, 3, [1, 1])
+    [-1, -1, 0, 0, 1]
+    """
+    units = min(max(n_gpu_layers, 0), block_count + 1) if shares else 0
+    total = sum(shares)
+    edges = [part / total for part in accumulate(shares)] if total else []
+    found = [HOST] * (block_count + 1 - units)
+    for unit in range(units):
+        found.append(next((card for card, edge in enumerate(edges) if edge > unit / units), len(edges) - 1))
+    return found
+
+
+def place(weights: Weights, cards: Sequence[int], *, experts_in_ram: int = 0) -> dict[int, Share]:
+    """What each card and RAM hold.
+
+    Args:
+        weights: of the model.
+        cards: as `assign` says.
+        experts_in_ram: blocks, from the first, whose experts stay in RAM [layers].
+
+    Returns:
+        A share for RAM (HOST) and for each card that has something.
+
+    Source: ggml-org/llama.cpp b11434 common/arg.cpp --n-cpu-moe, src/llama-model.cpp load_tensors.
+    """
+    sizes: dict[int, int] = {HOST: weights.input_bytes}
+    layers: dict[int, list[int]] = {HOST: []}
+    for index, (layer, card) in enumerate(zip(weights.layers, cards[:-1], strict=True)):
+        home = HOST if index < experts_in_ram else card
+        sizes[home] = sizes.get(home, 0) + layer.expert_bytes
+        sizes[card] = sizes.get(card, 0) + layer.rest_bytes
+        layers.setdefault(card, []).append(index)
+    last = cards[-1]
+    sizes[last] = sizes.get(last, 0) + weights.output_bytes + (weights.tied_bytes if last != HOST else 0)
+    return {card: Share(size, tuple(layers.get(card, ())), card == last) for card, size in sizes.items()}
+
+
+def share_out(weights: Weights, shares: Sequence[float]) -> dict[int, Share]:
+    """Split mode row or tensor: every matrix is cut over the cards by their shares; all caches are cut too.
+
+    Source: ggml-org/llama.cpp b11434 tools/server/README.md --split-mode; the cut is taken as exact, rounding is not modelled.
+    """
+    total = sum(shares) or 1
+    whole = weights.total_bytes - weights.input_bytes + weights.tied_bytes
+    every = tuple(range(len(weights.layers)))
+    found = {HOST: Share(weights.input_bytes, (), False)}
+    for card, share in enumerate(shares):
+        found[card] = Share(-int(-whole * share // total), every, True)
+    return found

@@ -1,0 +1,1 @@
+"""SGLang: one share of the memory free before loading for weights and caches, without a profile."""
