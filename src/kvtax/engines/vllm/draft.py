@@ -16,6 +16,14 @@ WITHOUT_WEIGHTS = ("ngram", "ngram_gpu", "suffix", "[ngram]")
 """Methods that draft from the text itself."""
 EAGLE3_VOCABULARY = 32_000
 """Entries of the reduced output head of EAGLE3 drafts (draft_vocab_size of the published ones)."""
+_KEY_PROJECTIONS = (
+    "k_proj.weight",
+    "kv_a_proj_with_mqa.weight",
+    "wkv.weight",
+    "qkv_proj.weight",
+    "query_key_value.weight",
+)
+"""Weights that a layer with a cache has."""
 _HIDDEN_STATES = {"eagle": 2, "eagle3": 3}
 """Hidden states that a draft's first projection takes in."""
 
@@ -82,7 +90,8 @@ def _own_layers(question: Question, tokens: int, dtype: str) -> Draft:
         expert_parallel=deployment.expert_parallel,
         dtype=dtype,
     )
-    layers = max(max((len(tensor.layers) for tensor in own), default=1), 1)
+    # of a pair of attention and experts (Nemotron 3) only the first keeps a cache
+    layers = max(len({layer for tensor in own if tensor.name.endswith(_KEY_PROJECTIONS) for layer in tensor.layers}), 1)
     return Draft(tokens, _last_growing(architecture.caches) * layers, tuple(found))
 
 

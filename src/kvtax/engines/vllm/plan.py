@@ -270,16 +270,23 @@ class VllmPlan(Plan):
         ]
 
     def request_bytes(self, tokens: int) -> int:
-        """Bytes that one request of `tokens` tokens really holds on one rank; layers that TurboQuant leaves alone hold 16-bit rows."""
-        return super().request_bytes(tokens) + sum(
+        """Bytes that one request of `tokens` tokens really holds on one rank, the draft's layers too.
+
+        Layers that TurboQuant leaves alone hold rows in the model's dtype.
+        """
+        other = sum(
             cache.bytes(tokens, kv) - cache.bytes(tokens, self.kv_cache_dtype) for cache, kv in self._other_formats()
         )
+        drafted = sum(
+            cache.per_rank(self.cache_ranks).bytes(tokens, self.kv_cache_dtype) for cache in self.draft.caches
+        )
+        return super().request_bytes(tokens) + other + drafted
 
     def growth_bytes(self, at: int | None = None) -> int:
         """What one more token adds on one rank [bytes]."""
-        return super().growth_bytes(at) + sum(
-            cache.growth(kv, at) - cache.growth(self.kv_cache_dtype, at) for cache, kv in self._other_formats()
-        )
+        other = sum(cache.growth(kv, at) - cache.growth(self.kv_cache_dtype, at) for cache, kv in self._other_formats())
+        drafted = sum(cache.per_rank(self.cache_ranks).growth(self.kv_cache_dtype, at) for cache in self.draft.caches)
+        return super().growth_bytes(at) + other + drafted
 
     def _other_formats(self) -> list[tuple[LayerCache, str]]:
         """Caches of one rank in another format than kv_cache_dtype."""

@@ -32,6 +32,8 @@ class Stage(NamedTuple):
     offloaded_bytes: int = 0
     """Weights of a rank that are kept in RAM; not in weights_bytes."""
     tensors: tuple[RankTensor, ...] = ()
+    formats: tuple[str, ...] = ()
+    """Of keys and values, one for each of caches."""
 
 
 class Loaded(NamedTuple):
@@ -123,6 +125,7 @@ def lay_out(plan: VllmPlan, loaded: list[Loaded], in_flight: int, max_num_batche
                 part.load,
                 part.offloaded_bytes,
                 part.tensors,
+                tuple(layer_format(plan, kept[place][0]) for place in places),
             )
         )
     return found

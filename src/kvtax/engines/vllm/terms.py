@@ -60,6 +60,11 @@ def weight_terms(plan: VllmPlan, stage: Stage) -> list[Term]:
         found.append(
             Term(f"weights.{component}", total, " + ".join(parts), inputs, "architectures: inventory of tensors")
         )
+    if stage.offloaded_bytes:
+        asked = plan.question.deployment.cpu_offload or 0
+        inputs = {"offloaded_bytes": Input(stage.offloaded_bytes, "B", f"whole parameters of layers up to {asked} B")}
+        source = "vllm model_executor/offloader/uva.py"
+        found.append(Term("weights.offloaded", -stage.offloaded_bytes, "-offloaded_bytes", inputs, source))
     return found
 
 
@@ -151,13 +156,13 @@ def _pool_term(plan: VllmPlan, taken: Memory, detail: Detail) -> Term:
 
 def kv_terms(plan: VllmPlan, stage: Stage, max_model_len: int) -> list[Term]:
     """What a request of max_model_len tokens really holds on one rank, by kind of cache."""
-    kv_dtype = str(plan.settings["kv_cache_dtype"].value)
     tp = plan.question.deployment.tensor_parallel_size
-    counts: dict[LayerCache, int] = {}
-    for cache in stage.caches:
-        counts[cache.per_rank(tp)] = counts.get(cache.per_rank(tp), 0) + 1
+    counts: dict[tuple[LayerCache, str], int] = {}
+    for cache, kv_dtype in zip(stage.caches, stage.formats, strict=True):
+        key = (cache.per_rank(tp), kv_dtype)
+        counts[key] = counts.get(key, 0) + 1
     found = []
-    for cache, layers in counts.items():
+    for (cache, kv_dtype), layers in counts.items():
         if isinstance(cache, Recurrent):
             found.append(_state_term(cache, layers, state_bytes(cache, plan.dtypes)))
             continue
