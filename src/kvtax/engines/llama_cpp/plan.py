@@ -232,6 +232,7 @@ class LlamaCppPlan(Plan):
             n_outputs_max=outputs,
             cells_padding=padding,
             latent_keys_only=bool(self.rule("latent_keys_only")),
+            kv_offload=self.machine.kv_offload,
         )
 
     def _load(self, context: Context, machine: Machine) -> Load:
