@@ -81,6 +81,10 @@ def test_values_in_blocks_need_flash_attention() -> None:
     assert budget(cache_type_k="q8_0", flash_attn="off").verdict == "fits"
 
 
+def test_a_card_without_a_backend_is_refused() -> None:
+    assert budget(gpu="tpu-v5e").verdict == "refused"
+
+
 def test_a_latent_has_one_type() -> None:
     found = budget("deepseek-ai/DeepSeek-V2-Lite", cache_type_k="q8_0")
     assert found.verdict == "refused"

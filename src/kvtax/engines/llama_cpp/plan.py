@@ -90,7 +90,7 @@ class LlamaCppPlan(Plan):
             int(self.rule("inputs_of_hidden_size")),
             bool(self.rule("copy_in_compute_buffer")),
         )
-        self.refusal = settle.refusal(self.shape, self.asked)
+        self.refusal = settle.refusal(question.gpu, self.shape, self.asked)
         self.machine = make_machine(question, self.shape, self.asked)
         self._settle()
         self._say()
