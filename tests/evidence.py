@@ -305,7 +305,7 @@ LOWEST, HIGHEST = 0.04, 0.96
 """Quantiles of the residuals that an interval of 90 % reaches to: a little wider, since few starts stand for many."""
 FEW = 8
 """Residuals of a kind from which it has a margin of its own."""
-LEAST_WIDTH = 0.006
+LEAST_WIDTH = 0.008
 """What the totals of one card model differ by, and so the least that a margin can be to each side (reference: totals printed by torch)."""
 
 

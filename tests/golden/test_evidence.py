@@ -16,12 +16,12 @@ from evidence import Error, quantile
 
 REFRESH = "python tests/evidence.py --write"
 # engine -> (median, 90th percentile) of the size of the errors, None where there are too few starts
-WEIGHTS_16_AND_8_BIT = {"vllm": (0.9, 10.0)}
-WEIGHTS_4_BIT = {"vllm": (3.0, 18.0)}
-POOL = {"vllm": (1.6, 10.0)}
-POOL_GIVEN_WEIGHTS = {"vllm": (1.0, 8.0)}
-CONCURRENCY = {"vllm": (4.0, 26.0)}
-CONCURRENCY_GIVEN_POOL = {"vllm": (0.1, 5.0)}
+WEIGHTS_16_AND_8_BIT = {"vllm": (0.2, 3.0), "sglang": (0.6, 42.0)}
+WEIGHTS_4_BIT = {"vllm": (0.6, 10.5), "sglang": (2.0, 40.0)}
+POOL = {"vllm": (0.3, 2.0), "sglang": (0.6, 0.8)}
+POOL_GIVEN_WEIGHTS = {"vllm": (0.2, 1.2), "sglang": (0.2, 0.5)}
+CONCURRENCY = {"vllm": (0.8, 12.0), "sglang": (1.4, 2.0)}
+CONCURRENCY_GIVEN_POOL = {"vllm": (0.05, 0.4), "sglang": (0.1, 0.3)}
 
 
 def four_bit(error: Error) -> bool:
@@ -97,11 +97,13 @@ def test_starts_and_failures_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("engine", evidence.FAMILIES)
-def test_intervals_hold_what_other_sources_printed(engine: str) -> None:
-    """Each source judged by the margins of the others."""
-    share, width, count = evidence.coverage(engine, crossed=True)
-    assert count == 0 or share >= 0.8, share
-    assert width < 6
+def test_intervals_hold_what_servers_printed(engine: str) -> None:
+    """Narrow enough to be of use, and wide enough for sources that they were not made from (each judged by the margins of the others)."""
+    share, width, count = evidence.coverage(engine)
+    assert count == 0 or share >= 0.85
+    assert width < 5
+    crossed, _, count = evidence.coverage(engine, crossed=True)
+    assert count == 0 or crossed >= 0.85
 
 
 @pytest.mark.parametrize("engine", evidence.FAMILIES)
