@@ -57,6 +57,7 @@ def rows() -> Iterator[Row]:
                 swa_full=bool(values["swa_full"]),
                 n_rs_seq=values["n_rs_seq"],
                 n_outputs_max=values["n_outputs_max"],
+                kv_offload=bool(values["kv_offload"]),
             )
             yield Row(entry["model"], shapes()[entry["model"]], context, values)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvtax.architectures.architecture import Architecture
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Card, Question
-from kvtax.engines.registry import make_plan, names_own_formats
+from kvtax.engines.registry import gguf_bytes, is_gguf_preset, make_plan, names_own_formats
 from kvtax.errors import InputError, KvtaxError, UnknownNameError
 from kvtax.hardware.gpu import Gpu
 from kvtax.sources.gpus import find_gpu
@@ -36,11 +36,14 @@ class Prepared:
         smallest = min(cards, key=lambda card: card.total_bytes)
         self.gpu = smallest.gpu if len({card.gpu for card in cards}) == 1 else _together(cards, smallest)
         architecture = self.model.architecture
-        named = deployment.quantization and not names_own_formats(deployment.engine)
-        if deployment.quantization and named and not _is_own(deployment.quantization, architecture.quantization):
-            from kvtax.architectures.quantization import named_quantization
+        name = deployment.quantization
+        if name and not names_own_formats(deployment.engine) and not _is_own(name, architecture.quantization):
+            if is_gguf_preset(name):
+                deployment = self._with_gguf(deployment, name)
+            else:
+                from kvtax.architectures.quantization import named_quantization
 
-            architecture = architecture.replace(quantization=named_quantization(deployment.quantization, architecture))
+                architecture = architecture.replace(quantization=named_quantization(name, architecture))
         self.architecture = architecture
         self.question = Question(
             self._with_runner(deployment),
@@ -73,6 +76,21 @@ class Prepared:
             )
         )
         return deployment._replace(runner=runner)
+
+    def _with_gguf(self, deployment: Deployment, preset: str) -> Deployment:
+        """The deployment with the weights of a GGUF file, which engines other than llama.cpp keep as they are in it."""
+        if deployment.weights_bytes is not None:
+            return deployment
+        size = gguf_bytes(self.model.architecture, preset)
+        ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size
+        self.notices.append(
+            Notice(
+                "gguf-in-engine",
+                f"the weights are those of a plain {preset} file, kept as they are in it and shared out evenly",
+                "give them as the engine prints them: --weights-bytes",
+            )
+        )
+        return deployment._replace(weights_bytes=-(-size // ranks))
 
     def _draft(self, models: Sequence[ModelEntry]) -> Architecture | None:
         """The draft's own model, where speculation names one; a notice where it is not known."""

@@ -88,6 +88,17 @@ def test_compute_buffers_where_layers_stay_in_ram() -> None:
     assert sum(error < 0.05 for error in errors["device"]) / len(errors["device"]) > 0.8
 
 
+def test_device_buffers_where_caches_stay_in_ram() -> None:
+    errors = [
+        abs(compute.device_parts(row.shape, row.context).total_bytes / measured - 1)
+        for row in ROWS
+        if not row.values["kv_offload"] and (measured := row.bytes("compute", "device"))
+    ]
+    assert len(errors) == 39
+    assert sum(error < 0.05 for error in errors) >= 22
+    assert sum(error < 0.1 for error in errors) >= 27
+
+
 def test_caches_lie_where_their_layers_are() -> None:
     for row in ROWS:
         if row.values["device"] is None or not row.values["kv_offload"]:

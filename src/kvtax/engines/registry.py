@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
+from kvtax.architectures.architecture import Architecture
 from kvtax.deployment import COMMON_FIELDS, Deployment
 from kvtax.engines.answer import Question
 from kvtax.engines.base import Plan
@@ -37,6 +38,27 @@ def plan_class(engine: str) -> type[Plan]:
 def names_own_formats(engine: str) -> bool:
     """Whether an engine names formats of weights in its own way (GGUF presets)."""
     return engine in PLANS and plan_class(engine).OWN_QUANTIZATION
+
+
+def is_gguf_preset(name: str) -> bool:
+    """Whether a quantisation is named by a GGUF preset (`q4_k_m`, `gguf-q8_0`); plain 16-bit formats are not.
+
+    >>> is_gguf_preset("gguf-q8_0"), is_gguf_preset("bf16"), is_gguf_preset("awq-int4")
+    (True, False, False)
+    """
+    from kvtax.engines.llama_cpp.presets import is_preset
+
+    key = name.strip().lower().removeprefix("gguf-")
+    return key.startswith(("q", "iq", "tq")) and is_preset(key)
+
+
+def gguf_bytes(architecture: Architecture, preset: str) -> int:
+    """The tensors of a plain GGUF file of a model [bytes]."""
+    from kvtax.engines.llama_cpp.from_architecture import shape_of
+    from kvtax.engines.llama_cpp.weights import gguf_file
+
+    name = preset.strip().lower().removeprefix("gguf-")
+    return gguf_file(architecture, shape_of(architecture), name, None, fused_qkv_is_value=True).file_bytes
 
 
 def make_plan(question: Question) -> Plan:

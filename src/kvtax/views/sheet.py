@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "routed_experts": "routed experts", "shared_experts": "shared experts", "vision": "vision tower", "audio": "audio tower",
     "lm_head": "output head", "mlp": "MLP", "norms": "norms", "embedding": "embedding", "attention": "attention", "router": "router",
-    "linear_or_ssm": "recurrent layers",
+    "linear_or_ssm": "recurrent layers", "mtp": "draft",
 }  # fmt: skip
 _ALWAYS_SHOWN = ("routed_experts", "shared_experts", "vision", "audio")
 _SMALL = 0.03
@@ -116,7 +116,10 @@ def make_sheet(budget: Budget, levers: Sequence[Lever] = ()) -> Sheet:
     parallel = f", {_parallel(budget)}" if budget.prepared.ranks > 1 or budget.prepared.gpu_count > 1 else ""
     return Sheet(
         title=safe(f"{budget.model.id} on {budget.gpu.name}"),
-        about_model=safe(f"{parameters}, {quantization + ' weights, ' if quantization else ''}{dtype}"),
+        about_model=safe(
+            f"{parameters}, {quantization + ' weights' if quantization else ''}"
+            f"{', ' if quantization and quantization != dtype else ''}{'' if quantization == dtype else dtype}"
+        ),
         about_engine=safe(f"{engine}{parallel}, KV in {budget.settings()['kv_cache_dtype'].value}"),
         total_bytes=budget.memory.total_bytes,
         parts=tuple(_parts(budget)),
@@ -275,7 +278,7 @@ def _batch(budget: Budget) -> list[Figure]:
     if batch is None:
         return []
     memory = budget.max_concurrency
-    if memory <= 0:
+    if memory <= 0 or budget.prepared.plan.ALLOCATES:
         remark = ""
     elif memory < batch:
         remark = f"memory runs out {batch / memory:.1f} x sooner"
@@ -330,7 +333,8 @@ def sentence(budget: Budget) -> str:
     if not budget.prepared.engine_known:
         return "Weights and requests fit the card's memory; what an engine would take besides is not known."
     if budget.concurrency is not None:
-        return f"{_many(budget.concurrency, 'request')} of {context} fit; the pool holds {holds}."
+        where = "it carries" if budget.prepared.plan.ALLOCATES else "the pool holds"
+        return f"{_many(budget.concurrency, 'request')} of {context} fit; {where} {holds}."
     limit = budget.prepared.architecture.max_position_embeddings
     starts = (
         "It starts"

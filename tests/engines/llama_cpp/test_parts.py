@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvtax.engines.llama_cpp import cache, placement, presets, rules
 from kvtax.engines.llama_cpp.gguf_keys import read_shape
 from kvtax.engines.llama_cpp.presets import Facts, GgufTensor
-from kvtax.errors import InputError, UnknownNameError, UnsupportedArchitectureError
+from kvtax.errors import InputError, KvtaxError, UnknownNameError, UnsupportedArchitectureError
 
 KEYS = {
     "general.architecture": "llama", "llama.block_count": 2, "llama.embedding_length": 256, "llama.attention.head_count": 4,
@@ -55,6 +55,34 @@ def test_window_patterns() -> None:
     period = gemma | {"gemma3.attention.sliding_window_pattern": 3}
     assert [layer.windowed for layer in read_shape(period).layers] == [True, True, False] * 4
     assert not any(layer.windowed for layer in read_shape(KEYS | {"llama.attention.sliding_window": 512}).layers)
+
+
+VALUES = st.one_of(
+    st.integers(-2, 2**50), st.integers(0, 8), st.booleans(), st.none(), st.text(max_size=3), st.floats(allow_nan=True),
+    st.lists(st.one_of(st.integers(-1, 9), st.none(), st.booleans()), max_size=5),
+)  # fmt: skip
+NAMES = (
+    "block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "feed_forward_length", "vocab_size",
+    "attention.key_length", "attention.sliding_window", "attention.sliding_window_pattern", "attention.shared_kv_layers",
+    "full_attention_interval", "attention.recurrent_layers", "attention.indexer.key_length", "attention.indexer.types",
+    "attention.compress_ratios", "ssm.state_size", "ssm.inner_size", "ssm.conv_kernel", "kda.head_dim", "wkv.head_size",
+    "shortconv.l_cache", "nextn_predict_layers", "expert_used_count", "attention.key_length_mla",
+)  # fmt: skip
+
+
+@given(
+    st.sampled_from(
+        ["llama", "gemma3", "qwen35", "nemotron_h", "jamba", "deepseek4", "glm-dsa", "mamba", "rwkv6", "unheard-of"]
+    ),
+    st.dictionaries(st.sampled_from(NAMES), VALUES),
+)
+def test_whatever_keys_say_there_is_a_shape_or_one_clear_error(arch: str, changes: dict[str, object]) -> None:
+    plain = {key.removeprefix("llama."): value for key, value in KEYS.items() if not key.startswith("general")}
+    try:
+        shape = read_shape(plain | changes, arch)
+    except KvtaxError:
+        return
+    assert cache.context_bytes(shape, cache.Context(4096, cache_type_k="f32", cache_type_v="f32")) >= 0
 
 
 def test_deepseek_v4_keeps_a_window_compressed_rows_and_states() -> None:

@@ -81,6 +81,10 @@ def test_values_in_blocks_need_flash_attention() -> None:
     assert budget(cache_type_k="q8_0", flash_attn="off").verdict == "fits"
 
 
+def test_a_card_without_a_backend_is_refused() -> None:
+    assert budget(gpu="tpu-v5e").verdict == "refused"
+
+
 def test_a_latent_has_one_type() -> None:
     found = budget("deepseek-ai/DeepSeek-V2-Lite", cache_type_k="q8_0")
     assert found.verdict == "refused"
@@ -137,6 +141,9 @@ def test_what_does_not_fit_is_fitted_only_where_asked() -> None:
     assert experts.answer.detail.machine.n_gpu_layers == 95
     assert 0 < experts.answer.detail.machine.experts_in_ram <= 94
     assert budget(fit=True).memory == budget().memory
+    before = budget("llama-3.1-70b", fit=True, engine_version="b6000")
+    assert before.verdict == "out_of_memory"
+    assert "no-fit" in {notice.code for notice in before.notices}
 
 
 def test_fit_lowers_a_context_that_is_not_given() -> None:
@@ -162,6 +169,7 @@ def test_windows_states_and_latents_are_kept_as_llama_cpp_keeps_them() -> None:
     plain = budget("Qwen/Qwen3.5-27B", n_parallel=1)
     assert f"{plain.state_bytes_per_request / MIB:.2f}" == "149.62"
     assert hybrid.memory.kv_pool_bytes - plain.memory.kv_pool_bytes == 2 * plain.state_bytes_per_request
+    assert plain.early_bytes_per_token == plain.live_bytes_per_token == 16 * 2 * 1024 * 2
     latent = budget("deepseek-ai/DeepSeek-V2-Lite", n_parallel=1)
     assert latent.memory.kv_pool_bytes == 27 * 8192 * 576 * 2
     mistral = budget("mistralai/Mistral-7B-v0.1", max_model_len=32_768, n_parallel=1)

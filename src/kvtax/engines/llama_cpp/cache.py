@@ -31,6 +31,7 @@ class Context(NamedTuple):
         n_outputs_max: outputs reserved in a batch, None for every token [tokens].
         cells_padding: cells are padded to a multiple of [tokens].
         latent_keys_only: whether the values of a latent are left out.
+        kv_offload: whether caches are on the devices of their layers, or all in RAM.
     """
 
     n_ctx: int
@@ -46,6 +47,7 @@ class Context(NamedTuple):
     n_outputs_max: int | None = None
     cells_padding: int = 256
     latent_keys_only: bool = True
+    kv_offload: bool = True
 
     @property
     def batch(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvtax.engines.llama_cpp import rules
-from kvtax.engines.llama_cpp.cache import Context, widest_value, window_cells
+from kvtax.engines.llama_cpp.cache import Context, cell_bytes, widest_value, window_cells
 from kvtax.engines.llama_cpp.shape import Shape
 
 NOISE_BYTES = 30
@@ -108,14 +108,31 @@ def attention_bytes_per_token(shape: Shape, context: Context) -> int:
         return 4 * heads * (shape.key_length + shape.value_length + 2 * shape.value_length_mla) + scores
     if not scores:
         return 0
-    query = 4 * heads * shape.key_length
-    normed = shape.arch.startswith("gemma") or (
-        shape.arch in ("qwen3", "qwen3moe", "glm4moe") and query > 4 * shape.embedding_length
-    )
-    copies = (
-        3 if shape.arch in rules.INTERVAL else 2 if normed else 1
-    )  # a gate lives beside the query and its normed copy
-    return scores + query * copies
+    return scores + query_bytes_per_token(shape)
+
+
+def query_bytes_per_token(shape: Shape) -> int:
+    """4 * H * key_length, twice where the query and its normed copy live together, three times where a gate does too [bytes]."""
+    query = 4 * shape.head_count * shape.key_length
+    if shape.arch in rules.INTERVAL:
+        return 3 * query
+    wide = shape.arch in ("qwen3", "qwen3moe", "glm4moe") and query > 4 * shape.embedding_length
+    return 2 * query if wide or shape.arch.startswith("gemma") else query
+
+
+def fetched_bytes(shape: Shape, context: Context) -> int:
+    """Where the cache stays in RAM, one layer's keys and values come to the card, beside the query: cells * cell_bytes + ub * query [bytes].
+
+    Source: 39 measured device buffers of ggml-org/llama.cpp b11434 without offloaded caches.
+    """
+    if context.kv_offload or not shape.attends:
+        return 0
+    window = window_cells(shape, context)
+    sizes = [
+        (window if layer.windowed and window else context.n_ctx_seq) * cell_bytes(shape, layer, context)
+        for layer in shape.layers
+    ]
+    return max(sizes) * context.streams + context.ubatch * query_bytes_per_token(shape)
 
 
 def scan_bytes(shape: Shape, context: Context) -> int:
@@ -209,7 +226,11 @@ def device_parts(
         values_bytes=ubatch * values,
         per_layer_bytes=ubatch * 4 * len(shape.layers) * shape.embedding_length_per_layer_input,
         feed_forward_bytes=ubatch * feed_forward_bytes_per_token(shape),
-        attention_bytes=max(ubatch * attention_bytes_per_token(shape, context), scan_bytes(shape, context)),
+        attention_bytes=max(
+            ubatch * attention_bytes_per_token(shape, context),
+            scan_bytes(shape, context),
+            fetched_bytes(shape, context),
+        ),
         output_bytes=4 * shape.vocab_size * reserved if outputs else 0,
         rotation_bytes=rotation_bytes(shape, context),
         copies_bytes=rotated_query_bytes(shape, context)

@@ -95,8 +95,9 @@ def read_shape(values: Mapping[str, Any], arch: str | None = None) -> Shape:
     recurrent, attends = _kinds(name, keys, count, heads.kv, feed_forward)
     windowed = _windows(name, keys, count)
     states = _state(keys, heads.query)
+    ratios = keys.per_layer("attention.compress_ratios", count, [0] * count)
     layers = [
-        _layer(name, keys, heads, index, attends[index], windowed[index], feed_forward[index])._replace(
+        _layer(name, keys, heads, index, attends[index], windowed[index], feed_forward[index], ratios[index])._replace(
             conv_elements=states[0] if recurrent[index] else 0, state_elements=states[1] if recurrent[index] else 0
         )
         for index in range(count)
@@ -151,7 +152,9 @@ def _heads(keys: _Keys, count: int) -> _Heads:
     )
 
 
-def _layer(name: str, keys: _Keys, heads: _Heads, index: int, attends: bool, windowed: bool, width: int) -> Layer:
+def _layer(
+    name: str, keys: _Keys, heads: _Heads, index: int, attends: bool, windowed: bool, width: int, ratio: int
+) -> Layer:
     """The attention of one layer."""
     latent = "attention.key_length_mla" in keys
     value_length = heads.value_length_swa if windowed else heads.value_length
@@ -166,8 +169,7 @@ def _layer(name: str, keys: _Keys, heads: _Heads, index: int, attends: bool, win
     )
     indexed = keys.number("attention.indexer.key_length", 0)
     if name in rules.COMPRESSED:
-        ratios = keys.per_layer("attention.compress_ratios", index + 1, [0] * (index + 1))
-        return rules.compressed(layer, ratios[index], indexed)
+        return rules.compressed(layer, ratio, indexed)
     if indexed and attends:
         types = keys.values.get("attention.indexer.types")
         owns = not isinstance(types, (list, tuple)) or index >= len(types) or types[index] in (0, "full")
@@ -225,15 +227,15 @@ def _window(name: str, keys: _Keys) -> int:
 def _state(keys: _Keys, head_count: list[int]) -> tuple[int, int]:
     """Elements of the convolution state (R) and of the recurrent state (S) of one sequence in one layer."""
     if "shortconv.l_cache" in keys:
-        return keys.number("embedding_length") * (keys.number("shortconv.l_cache") - 1), 0
+        return keys.number("embedding_length") * (max(keys.number("shortconv.l_cache") - 1, 0)), 0
     if "kda.head_dim" in keys:
         width, heads = keys.number("kda.head_dim"), max(head_count)
-        return 3 * (keys.number("ssm.conv_kernel") - 1) * heads * width, width * width * heads
+        return 3 * max(keys.number("ssm.conv_kernel") - 1, 0) * heads * width, width * width * heads
     if "wkv.head_size" in keys:
         embedding = keys.number("embedding_length")
         return keys.number("token_shift_count", 2) * embedding, embedding * keys.number("wkv.head_size")
     if "ssm.state_size" in keys:
         inner, state = keys.number("ssm.inner_size"), keys.number("ssm.state_size")
         channels = inner + 2 * keys.number("ssm.group_count", 0) * state
-        return (keys.number("ssm.conv_kernel") - 1) * channels, state * inner
+        return max(keys.number("ssm.conv_kernel") - 1, 0) * channels, state * inner
     return 0, 0

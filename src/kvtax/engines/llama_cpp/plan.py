@@ -74,6 +74,9 @@ class LlamaCppPlan(Plan):
         super().__init__(question)
         deployment = question.deployment
         self.asked = settle.read_asked(deployment)
+        if self.asked.fit and not self.rule("fit"):
+            self.asked = self.asked._replace(fit=False)
+            self.notices.append(Notice("no-fit", f"{self.label} does not fit what is not set: it loads as it is told"))
         self.shape = shape_of(question.architecture)
         self.file = gguf_file(
             question.architecture,
@@ -87,7 +90,7 @@ class LlamaCppPlan(Plan):
             int(self.rule("inputs_of_hidden_size")),
             bool(self.rule("copy_in_compute_buffer")),
         )
-        self.refusal = settle.refusal(self.shape, self.asked)
+        self.refusal = settle.refusal(question.gpu, self.shape, self.asked)
         self.machine = make_machine(question, self.shape, self.asked)
         self._settle()
         self._say()
@@ -229,6 +232,7 @@ class LlamaCppPlan(Plan):
             n_outputs_max=outputs,
             cells_padding=padding,
             latent_keys_only=bool(self.rule("latent_keys_only")),
+            kv_offload=self.machine.kv_offload,
         )
 
     def _load(self, context: Context, machine: Machine) -> Load:
@@ -326,7 +330,8 @@ class LlamaCppPlan(Plan):
     def growth_bytes(self, at: int | None = None) -> int:
         """What one more token adds on that card (`at=None`: past every window and on the average of compressed rows) [bytes]."""
         if at is not None:
-            return self.request_bytes(at) - self.request_bytes(at - 1)
+            began = self.state_bytes() if at == 1 else 0  # comes with the first token, and is no part of it
+            return self.request_bytes(at) - self.request_bytes(at - 1) - began
         ratio = max((layer.compress_ratio for layer in self.shape.layers), default=0) or 1
         start = (self.shape.sliding_window // ratio + 1) * ratio
         return (self.request_bytes(start + ratio) - self.request_bytes(start)) // ratio

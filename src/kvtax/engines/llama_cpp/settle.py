@@ -10,6 +10,7 @@ from kvtax.engines.llama_cpp.cache import CACHE_TYPES
 from kvtax.engines.llama_cpp.compute import is_quantised
 from kvtax.engines.llama_cpp.shape import Shape
 from kvtax.errors import InputError
+from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice
 
 SPLIT_MODES = ("layer", "row", "tensor", "none")
@@ -112,11 +113,21 @@ def _layers(word: str | None) -> tuple[int | None, bool]:
     return int(word), False
 
 
-def refusal(shape: Shape, asked: Asked) -> Notice | None:
+BACKENDS = ("NVIDIA", "AMD", "Apple", "Intel", "user")
+"""Makers of cards that llama.cpp has a backend for (CUDA, HIP, Metal, SYCL, Vulkan), among those of the catalogue."""
+
+
+def refusal(gpu: Gpu, shape: Shape, asked: Asked) -> Notice | None:
     """Why llama.cpp would not make the context.
 
-    Source: ggml-org/llama.cpp b11434 src/llama-context.cpp, src/llama-kv-cache.cpp.
+    Source: ggml-org/llama.cpp b11434 src/llama-context.cpp, src/llama-kv-cache.cpp, README.md (backends).
     """
+    if gpu.vendor not in BACKENDS:
+        return Notice(
+            "no-backend",
+            f"llama.cpp has no backend for {gpu.name}",
+            "choose a card with CUDA, HIP, Metal, SYCL or Vulkan",
+        )
     if is_quantised(asked.cache_type_v) and not asked.flash_attn and not shape.latent:
         return Notice(
             "quantised-values-need-flash-attention",

@@ -67,7 +67,7 @@ def draft(question: Question, dtype: str) -> Draft:
     if asked.method in WITHOUT_WEIGHTS:
         return Draft(tokens)
     if question.draft is not None:
-        own = rank_tensors(question.draft, tp, dtype=dtype)
+        own = [tensor._replace(component="mtp") for tensor in rank_tensors(question.draft, tp, dtype=dtype)]
         return Draft(tokens, tuple(question.draft.caches), tuple(own))
     if is_mtp(asked.method):
         return _own_layers(question, tokens, dtype)
