@@ -81,7 +81,7 @@ MODEL_OPTIONS = (
     Option(
         "quantization",
         ("-q", "--quantization"),
-        "fp8, awq-int4, gptq-int4, nvfp4, mxfp4, bnb-nf4 ... [the checkpoint's own].",
+        "fp8, awq-int4, nvfp4, bnb-nf4, q4_k_m ...; fp8-online: made of 16 bit while loading [the checkpoint's own].",
         _MODEL,
     ),
     Option(

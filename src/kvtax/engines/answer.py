@@ -40,8 +40,6 @@ class Question(NamedTuple):
     total_origin: str
     cards: tuple[Card, ...] = ()
     draft: Architecture | None = None
-    stored_quantised: bool = False
-    """Whether the checkpoint itself is quantised, whatever is asked for."""
 
 
 class Memory(NamedTuple):

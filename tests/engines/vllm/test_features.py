@@ -190,15 +190,18 @@ def test_cache_beside_the_pool_is_in_ram() -> None:
 
 def test_quantising_online_creates_16_bit_weights_first() -> None:
     """Llama-3-8B in fp8: 8.46 GiB at rest, 14.96 before they are converted (engine run)."""
-    fields: dict[str, Any] = {"quantization": "fp8", "gpu": None, "vram": "14GiB", "max_model_len": 512}
+    fields: dict[str, Any] = {"quantization": "fp8-online", "gpu": None, "vram": "14GiB", "max_model_len": 512}
     old = budget(**fields, engine_version="0.12")
     peak = old.answer.memory.weights_bytes + old.answer.memory.loading_bytes
     assert peak / GIB == pytest.approx(14.958, abs=0.01)
     assert old.verdict == "out_of_memory"
     assert old.answer.reason is not None
     assert "at rest" in old.answer.reason.message
+    checkpoint = budget(**fields | {"quantization": "fp8"}, engine_version="0.12")
+    assert checkpoint.answer.memory.loading_bytes == 0
+    assert checkpoint.verdict != "out_of_memory"
     new = budget(**fields, engine_version="0.33")
-    assert new.answer.memory.loading_bytes < GIB
+    assert 0 < new.answer.memory.loading_bytes < GIB
     assert new.verdict != "out_of_memory"
 
 

@@ -52,7 +52,7 @@ def named_quantization(name: str, architecture: Architecture | None = None) -> Q
     towers; for mxfp4 attention too, as in gpt-oss; and what recipes for a kind of model leave alone (see `recipes`).
 
     Args:
-        name: one of NAMES, with `-gN` for another group size than the usual one.
+        name: one of NAMES, with `-gN` for another group size than the usual one; `-online` where the engine quantises while it loads.
         architecture: the model; None for one of plain attention.
 
     Returns:
@@ -61,7 +61,7 @@ def named_quantization(name: str, architecture: Architecture | None = None) -> Q
     Raises:
         UnknownNameError: code `unknown-quantization`.
     """
-    key = name.strip().lower().replace("_", "-")
+    key = name.strip().lower().replace("_", "-").removesuffix("-online")
     base, size = _split(key)
     if base not in _NAMES or (size is not None and (base in _UNGROUPED or not 1 <= size <= MAXIMUM_GROUP)):
         _unknown(name, base)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from kvtax.engines.vllm.plan import VllmPlan
     from kvtax.engines.vllm.stages import Stage
 
-ONLINE = frozenset(("fp8", "w8a8-int8", "bnb-nf4", "bnb-int8"))
-"""Methods that the engine applies itself to a 16-bit checkpoint."""
+ONLINE = "-online"
+"""Ends the name of a method that the engine applies itself to a 16-bit checkpoint; without it the checkpoint is of that kind already."""
 
 
 def loading_peak_bytes(plan: VllmPlan, stage: Stage) -> int:
@@ -28,8 +28,9 @@ def loading_peak_bytes(plan: VllmPlan, stage: Stage) -> int:
     deployment, quantization = plan.question.deployment, plan.question.architecture.quantization
     if quantization is None or deployment.weights_bytes is not None:
         return 0
-    online = (deployment.quantization or "").lower() in ONLINE and not plan.question.stored_quantised
-    if online and deployment.quantization == "fp8" and not rule("online_by_layer", plan.version):
+    name = (deployment.quantization or "").strip().lower()
+    online = name.endswith(ONLINE)
+    if name == "fp8" + ONLINE and not rule("online_by_layer", plan.version):
         return max(_plain_bytes(plan, stage) - stage.weights_bytes - stage.offloaded_bytes, 0)
     return _largest_layer(stage) if online or quantization.bits < 8 else 0
 
