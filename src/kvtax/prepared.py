@@ -53,7 +53,6 @@ class Prepared:
             smallest.total_origin,
             cards,
             self._draft(models),
-            self.model.architecture.quantization is not None,
         )
         self.plan = make_plan(self.question)
         self.notices += self.plan.notices
