@@ -204,5 +204,5 @@ class FreeSharePlan(Plan):
         return [
             *weight_terms(self.question, share.stage),
             *self.memory_terms(share),
-            *request_terms(self, share.stage, share.max_model_len),
+            *request_terms(self, ((cache, self.kv_cache_dtype) for cache in share.stage.caches), share.max_model_len),
         ]

@@ -111,23 +111,44 @@ def resolve_kv_cache_dtype(
     return ("fp8_e4m3" if name == "fp8" else name), origin
 
 
-def refusal(deployment: Deployment, architecture: Architecture, gpu: Gpu, dtype: str) -> Notice | None:
-    """The first reason but memory for which no engine of this kind starts, or None.
+def sharing_refusal(deployment: Deployment, architecture: Architecture, ranks: int) -> Notice | None:
+    """Parallel sizes over which no engine shares a model out: query heads, cards, stages.
 
-    Source: tensor parallelism splits query heads evenly in all of them; cards before Ampere have no bfloat16.
+    Args:
+        deployment: of the question.
+        architecture: of the model.
+        ranks: cards that the parallel sizes need [ranks].
+
+    Returns:
+        The reason, or None.
+
+    Source: tensor parallelism splits query heads evenly in every engine.
     """
     tp, heads = deployment.tensor_parallel_size, architecture.num_attention_heads
     if heads and heads % tp:
         choices = [str(n) for n in range(1, min(heads, 64) + 1) if heads % n == 0]
         message = f"{heads} attention heads do not divide by tensor_parallel_size {tp}"
         return Notice("heads-not-divisible", message, "use one of " + ", ".join(choices))
-    ranks = tp * deployment.pipeline_parallel_size * deployment.data_parallel_size
     if deployment.gpu_count is not None and deployment.gpu_count < ranks:
         message = f"the parallel sizes need {ranks} cards, and gpu_count is {deployment.gpu_count}"
         return Notice("too-few-gpus", message, "lower --tp, --pp or --dp, or raise --gpu-count")
     if deployment.pipeline_parallel_size > architecture.num_hidden_layers:
-        message = f"{architecture.num_hidden_layers} layers do not fill {deployment.pipeline_parallel_size} stages"
+        message = (
+            f"{architecture.num_hidden_layers} layers do not fill {deployment.pipeline_parallel_size} pipeline stages"
+        )
         return Notice("too-many-stages", message, "lower --pp")
+    return None
+
+
+def refusal(deployment: Deployment, architecture: Architecture, gpu: Gpu, dtype: str) -> Notice | None:
+    """The first reason but memory for which no engine of this kind starts, or None.
+
+    Source: `sharing_refusal`; cards before Ampere have no bfloat16.
+    """
+    ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size * deployment.data_parallel_size
+    uneven = sharing_refusal(deployment, architecture, ranks)
+    if uneven is not None:
+        return uneven
     if dtype == "bfloat16" and gpu.supports_bf16 is False:
         message = f"{gpu.name} has no bfloat16 (compute capability {gpu.compute_capability})"
         return Notice("dtype-not-on-card", message, "use --dtype float16")

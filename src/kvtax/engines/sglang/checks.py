@@ -5,9 +5,9 @@ from __future__ import annotations
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import CompressedLatent, MultiHeadLatent, Recurrent
 from kvtax.deployment import Deployment
-from kvtax.dtypes import find_dtype, resolve_kv_dtype
+from kvtax.dtypes import resolve_kv_dtype
+from kvtax.engines import running
 from kvtax.engines.base import Version
-from kvtax.errors import InputError
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice
 
@@ -37,18 +37,9 @@ def resolve_dtype(deployment: Deployment, architecture: Architecture, gpu: Gpu) 
 
     Source: sglang 0.5.23 srt/configs/model_config.py _get_and_verify_dtype.
     """
-    if deployment.dtype is not None and deployment.dtype != "auto":
-        name = find_dtype("float16" if deployment.dtype == "half" else deployment.dtype).name
-        if name not in ("float16", "bfloat16", "float32"):
-            raise InputError(
-                f"dtype {name} is not one that models run in",
-                code="invalid-dtype",
-                hint="float16, bfloat16 or float32; for 8 and 4 bit see --quantization",
-            )
-        return name, "flag"
-    name, origin = architecture.dtype, "config.json" if architecture.dtype_stated else "assumed"
-    if name == "float32":
-        name, origin = "bfloat16", "sglang: float32 checkpoints run in 16 bit"
+    name, origin = running.resolve_dtype(deployment, architecture, float32_runs_in="bfloat16", engine="sglang")
+    if origin == "flag":
+        return name, origin
     if name == "bfloat16" and gpu.supports_bf16 is False:
         return "float16", "sglang: the card has no bfloat16"
     return name, origin

@@ -5,10 +5,10 @@ from __future__ import annotations
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import ChunkedLocal, CompressedLatent, FullAttention, MultiHeadLatent, SlidingWindow
 from kvtax.deployment import Deployment
-from kvtax.dtypes import find_dtype, resolve_kv_dtype
+from kvtax.dtypes import resolve_kv_dtype
+from kvtax.engines import running
 from kvtax.engines.base import read_version
 from kvtax.engines.vllm.rules import NEWEST
-from kvtax.errors import InputError
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice
 
@@ -34,18 +34,9 @@ def resolve_dtype(deployment: Deployment, architecture: Architecture, gpu: Gpu) 
 
     Source: vllm 0.33.0 config/model.py _resolve_auto_dtype; logs of 2025-07 and later show the fallback.
     """
-    if deployment.dtype is not None and deployment.dtype != "auto":
-        name = find_dtype("float16" if deployment.dtype == "half" else deployment.dtype).name
-        if name not in ("float16", "bfloat16", "float32"):
-            raise InputError(
-                f"dtype {name} is not one that models run in",
-                code="invalid-dtype",
-                hint="float16, bfloat16 or float32; for 8 and 4 bit see --quantization",
-            )
-        return name, "flag", None
-    name, origin = architecture.dtype, "config.json" if architecture.dtype_stated else "assumed"
-    if name == "float32":
-        name, origin = "bfloat16", "vllm: float32 checkpoints run in 16 bit"
+    name, origin = running.resolve_dtype(deployment, architecture, float32_runs_in="bfloat16", engine="vllm")
+    if origin == "flag":
+        return name, origin, None
     if name == "bfloat16" and gpu.supports_bf16 is False:
         # of float16 and float32 the first that the model type stands
         other = "float32" if architecture.model_type in NO_FLOAT16 else "float16"
@@ -134,17 +125,10 @@ def _class_refusal(deployment: Deployment, architecture: Architecture) -> Notice
 def _sharing_refusal(deployment: Deployment, architecture: Architecture) -> Notice | None:
     """Parallel sizes over which the model cannot be shared out."""
     tp = deployment.tensor_parallel_size
-    if architecture.num_attention_heads and architecture.num_attention_heads % tp:
-        choices = [
-            n
-            for n in range(1, architecture.num_attention_heads + 1)
-            if architecture.num_attention_heads % n == 0 and n <= 64
-        ]
-        return Notice(
-            "heads-not-divisible",
-            f"{architecture.num_attention_heads} attention heads do not divide by tensor_parallel_size {tp}",
-            "use one of " + ", ".join(map(str, choices)),
-        )
+    ranks = tp * deployment.pipeline_parallel_size * deployment.data_parallel_size
+    uneven = running.sharing_refusal(deployment, architecture, ranks * deployment.prefill_context_parallel_size)
+    if uneven is not None:
+        return uneven
     kv_heads = _unsharded_kv_heads(architecture, tp)
     if kv_heads:
         return Notice(
@@ -155,18 +139,6 @@ def _sharing_refusal(deployment: Deployment, architecture: Architecture) -> Noti
     if deployment.expert_parallel and not architecture.num_experts:
         message = "the model has no experts, and the engine refuses expert parallelism without them"
         return Notice("no-experts", message, "leave --expert-parallel out")
-    ranks = tp * deployment.pipeline_parallel_size * deployment.data_parallel_size
-    if deployment.gpu_count is not None and deployment.gpu_count < ranks:
-        return Notice(
-            "too-few-gpus",
-            f"the parallel sizes need {ranks} cards, and gpu_count is {deployment.gpu_count}",
-            "lower --tp, --pp or --dp, or raise --gpu-count",
-        )
-    if deployment.pipeline_parallel_size > architecture.num_hidden_layers:
-        return Notice(
-            "too-many-stages",
-            f"{architecture.num_hidden_layers} layers do not fill {deployment.pipeline_parallel_size} pipeline stages",
-        )
     return _context_refusal(deployment, architecture)
 
 

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvtax.architectures.cache import (
-    ChunkedLocal,
-    CompressedLatent,
-    FullAttention,
-    LayerCache,
-    MultiHeadLatent,
-    Recurrent,
-    SlidingWindow,
-)
-from kvtax.dtypes import find_dtype, head_bytes, latent_bytes
-from kvtax.engines.vllm.blocks import state_bytes
+from kvtax.engines import load_terms
 from kvtax.engines.vllm.load import MULTIMODAL_ROPE_ROWS
 from kvtax.engines.vllm.rules import rule
 from kvtax.terms import Input, Term
@@ -39,27 +29,7 @@ _LOAD_SOURCES = {
 
 def weight_terms(plan: VllmPlan, stage: Stage) -> list[Term]:
     """Weights by component: elements of each stored dtype x its bytes."""
-    if plan.question.deployment.weights_bytes is not None:
-        given = {"weights_bytes": Input(plan.question.deployment.weights_bytes, "B", "flag")}
-        return [Term("weights", plan.question.deployment.weights_bytes, "weights_bytes", given, "given")]
-    by_component: dict[str, dict[str, int]] = {}
-    for (component, dtype), elements in stage.elements.items():
-        by_component.setdefault(component, {})[dtype] = elements
-    found = []
-    for component, elements_of in by_component.items():
-        inputs: dict[str, Input] = {}
-        parts, total = [], 0
-        for dtype, elements in elements_of.items():
-            size = find_dtype(dtype).bits // 8
-            inputs[f"elements_{dtype}"] = Input(
-                elements, "elements", f"{_CONFIG}, one of {plan.question.deployment.tensor_parallel_size} ranks"
-            )
-            inputs[f"bytes_{dtype}"] = Input(size, "B", "dtype")
-            parts.append(f"elements_{dtype} * bytes_{dtype}")
-            total += elements * size
-        found.append(
-            Term(f"weights.{component}", total, " + ".join(parts), inputs, "architectures: inventory of tensors")
-        )
+    found = load_terms.weight_terms(plan.question, stage)
     if stage.offloaded_bytes:
         asked = plan.question.deployment.cpu_offload or 0
         inputs = {"offloaded_bytes": Input(stage.offloaded_bytes, "B", f"whole parameters of layers up to {asked} B")}
@@ -78,7 +48,7 @@ def memory_terms(plan: VllmPlan, answer: Answer, detail: Detail) -> list[Term]:
     if detail.graphs is not None:
         found.append(detail.graphs.term("cuda_graphs"))
     source = "CUDA context and communicators outside the limit: free at start in logs of vllm and SGLang"
-    found.append(_given("runtime.outside", taken.outside_bytes, "outside_bytes", source))
+    found.append(load_terms.given_term("runtime.outside", taken.outside_bytes, "outside_bytes", source))
     found.append(_pool_term(plan, taken, detail))
     return found
 
@@ -101,7 +71,7 @@ def _load_terms(plan: VllmPlan, load: Load) -> list[Term]:
     for name in _LOAD_SOURCES:
         size = getattr(load, f"{name}_bytes")
         if size:
-            found.append(_given(f"runtime.{name}", size, f"{name}_bytes", _LOAD_SOURCES[name]))
+            found.append(load_terms.given_term(f"runtime.{name}", size, f"{name}_bytes", _LOAD_SOURCES[name]))
     if load.released_bytes:
         inputs = {"released_bytes": Input(load.released_bytes, "B", _FORMULA)}
         source = "vllm model_executor/layers/quantization/gptq_marlin.py: zero points and orders"
@@ -122,10 +92,6 @@ def _rope_term(plan: VllmPlan, size: int) -> Term:
         inputs["multimodal_rows"] = Input(rows, "-", "vllm model_executor/layers/rotary_embedding/mrope.py")
         formula += " * multimodal_rows"
     return Term("runtime.rope_cache", size, formula, inputs, "vllm model_executor/layers/rotary_embedding")
-
-
-def _given(name: str, size: int, symbol: str, source: str) -> Term:
-    return Term(name, size, symbol, {symbol: Input(size, "B", "estimate")}, source)
 
 
 def _pool_term(plan: VllmPlan, taken: Memory, detail: Detail) -> Term:
@@ -157,80 +123,8 @@ def _pool_term(plan: VllmPlan, taken: Memory, detail: Detail) -> Term:
 def kv_terms(plan: VllmPlan, stage: Stage, max_model_len: int) -> list[Term]:
     """What a request of max_model_len tokens really holds on one rank, by kind of cache."""
     tp = plan.question.deployment.tensor_parallel_size
-    counts: dict[tuple[LayerCache, str], int] = {}
-    for cache, kv_dtype in zip(stage.caches, stage.formats, strict=True):
-        key = (cache.per_rank(tp), kv_dtype)
-        counts[key] = counts.get(key, 0) + 1
-    found = []
-    for (cache, kv_dtype), layers in counts.items():
-        if isinstance(cache, Recurrent):
-            found.append(_state_term(cache, layers, state_bytes(cache, plan.dtypes)))
-            continue
-        term = _kv_term(cache, layers, kv_dtype, max_model_len, plan.settings["kv_cache_dtype"].origin)
-        if term is not None:
-            found.append(term)
-    return found
-
-
-def _state_term(cache: Recurrent, layers: int, size: int) -> Term:
-    shapes = ", ".join(f"{state.role} {' x '.join(map(str, state.shape))}" for state in cache.states)
-    inputs = {"layers": Input(layers, "layers", _CONFIG), "state_bytes": Input(size, "B", f"{_CONFIG}: {shapes}")}
-    return Term(
-        f"request.{cache.variant}",
-        layers * size,
-        "layers * state_bytes",
-        inputs,
-        "vllm model_executor/layers/mamba/mamba_utils.py",
-    )
-
-
-def _kv_term(cache: LayerCache, layers: int, kv_dtype: str, max_model_len: int, dtype_origin: str) -> Term | None:
-    inputs = {"layers": Input(layers, "layers", _CONFIG)}
-    source = "architectures.cache"
-    if isinstance(cache, CompressedLatent):
-        held = cache.bytes(max_model_len, kv_dtype)
-        inputs["held_bytes"] = Input(
-            held,
-            "B",
-            f"{_CONFIG}: window {cache.window}, one row for {cache.ratio} tokens"
-            if cache.ratio
-            else f"{_CONFIG}: window {cache.window}",
-        )
-        return Term("request.compressed_latent", layers * held, "layers * held_bytes", inputs, source)
-    if not isinstance(cache, (FullAttention, SlidingWindow, ChunkedLocal, MultiHeadLatent)):
-        return None
-    tokens = cache.tokens_held(max_model_len)
-    origin = "max_model_len" if tokens == max_model_len else f"{_CONFIG}: window"
-    inputs["tokens"] = Input(tokens, "tokens", origin)
-    if isinstance(cache, MultiHeadLatent):
-        inputs["latent_bytes"] = Input(
-            latent_bytes(kv_dtype, cache.kv_lora_rank, cache.qk_rope_head_dim),
-            "B",
-            f"{kv_dtype}, {cache.kv_lora_rank} + {cache.qk_rope_head_dim} elements",
-        )
-        formula = "layers * tokens * latent_bytes"
-        if cache.index_bytes:
-            inputs["index_bytes"] = Input(cache.index_bytes, "B", _CONFIG)
-            formula = "layers * tokens * (latent_bytes + index_bytes)"
-        return Term("request.multi_head_latent", layers * cache.bytes(max_model_len, kv_dtype), formula, inputs, source)
-    inputs["num_key_value_heads"] = Input(cache.num_key_value_heads, "heads", f"{_CONFIG}, one rank")
-    plain = head_bytes(kv_dtype, 1, 0) if kv_dtype in ("bfloat16", "float16", "float32", "fp8_e4m3", "fp8_e5m2") else 0
-    if plain:
-        inputs["head_dim"] = Input(cache.head_dim, "elements", _CONFIG)
-        inputs["v_head_dim"] = Input(cache.v_head_dim, "elements", _CONFIG)
-        inputs["element_bytes"] = Input(plain, "B", dtype_origin)
-        formula = "layers * tokens * num_key_value_heads * (head_dim + v_head_dim) * element_bytes"
-    else:
-        inputs["head_bytes"] = Input(
-            head_bytes(kv_dtype, cache.head_dim, cache.v_head_dim),
-            "B",
-            f"{kv_dtype}, {cache.head_dim} + {cache.v_head_dim} elements with scales",
-        )
-        formula = "layers * tokens * num_key_value_heads * head_bytes"
-    if isinstance(cache, FullAttention) and cache.index_bytes:
-        inputs["index_bytes"] = Input(cache.index_bytes, "B", _CONFIG)
-        formula += " + layers * tokens * index_bytes"
-    return Term(f"request.{cache.kind}", layers * cache.bytes(max_model_len, kv_dtype), formula, inputs, source)
+    held = [(cache.per_rank(tp), kv_dtype) for cache, kv_dtype in zip(stage.caches, stage.formats, strict=True)]
+    return load_terms.request_terms(plan, held, max_model_len, "vllm model_executor/layers/mamba/mamba_utils.py")
 
 
 def figure_terms(taken: Memory, pool: Pool, max_model_len: int) -> list[Term]:
