@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvtax.deployment import Deployment
-from kvtax.engines.answer import FITS, KV_TOO_SMALL, OUT_OF_MEMORY, REFUSED, Answer, Host, Memory, Pool, Rank, Setting
+from kvtax.engines.answer import FITS, KV_TOO_SMALL, Answer, Host, Memory, Pool, Rank, Setting
 from kvtax.formulas.roofline import compute_bound_batch
 from kvtax.hardware.gpu import Gpu
 from kvtax.prepared import Prepared
@@ -106,7 +106,7 @@ class Budget:
     @property
     def prints(self) -> tuple[str, ...]:
         """The lines about capacity that the engine itself prints at start, where it starts."""
-        if not self.prepared.engine_known or self.verdict in (REFUSED, OUT_OF_MEMORY):
+        if not self.prepared.engine_known or self.verdict not in (FITS, "over_budget"):
             return ()
         return tuple(self.prepared.plan.prints(self.answer, self.max_model_len))
 
@@ -230,7 +230,10 @@ class Budget:
         bounds = [pool + int(margin.low * total), pool + int(margin.high * total)]
         if not self.prepared.engine_known:
             bounds = [min(pool, 0), pool]
-        requests = [max(bound, 0) / need if need else self.max_concurrency for bound in bounds]
+        if pool > 0 and self.max_concurrency > 0:  # the engine's own count, in proportion
+            requests = [max(bound, 0) * self.max_concurrency / pool for bound in bounds]
+        else:
+            requests = [max(bound, 0) / need if need else self.max_concurrency for bound in bounds]
         return {"coverage": COVERAGE, "kv_pool_bytes": bounds, "max_concurrency": requests}
 
     # ---- terms, notices, forms ----

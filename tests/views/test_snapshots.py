@@ -11,6 +11,13 @@ import pytest
 from runner import run_here
 
 FOLDER = pathlib.Path(__file__).parent.parent / "snapshots"
+
+
+def words(line: str) -> tuple[str, ...]:
+    """A command line as words."""
+    return tuple(line.split())
+
+
 CASES = {
     "fits": ("budget", "-m", "llama-3-8b", "-g", "a100-80", "--context", "8192"),
     "over-budget": ("budget", "-m", "llama-3-8b", "-g", "a100-80", "--context", "8192", "-n", "64"),
@@ -59,6 +66,19 @@ CASES = {
     "gpus-all": ("gpus",),
     "gpus-slices": ("gpus", "a100-80gb-sxm", "--mig"),
     "gpus-help": ("gpus", "--help"),
+    "stages": words("budget -m deepseek-v3 -g h200 --tp 8 --pp 2 --context 32k --speculative mtp:1"),
+    "sglang": words("budget -m gpt-oss-20b -g h100-sxm --engine sglang --context 32k --free-memory 78.4GiB"),
+    "tensorrt-llm": words("budget -m llama-3.1-8b -g h100-sxm --engine tensorrt-llm --context 8k -n 32"),
+    "llama-cpp-cards": words(
+        "budget -m qwen3-30b-a3b -g rtx-4090+rtx-3060 --engine llama.cpp -q q4_k_m -c 64k -np 2 -ctk q8_0 -ctv q8_0"
+    ),
+    "llama-cpp-too-large": words("budget -m llama-3.1-70b -g rtx-4090 --engine llama.cpp -q q4_k_m --context 8k"),
+    "ollama": words("budget -m gpt-oss-20b -g rtx-4090 --engine ollama"),
+    "transformers": words("budget -m llama-3-8b -g l4 --engine transformers --context 4k -n 2"),
+    "field-not-in-engine": words("budget -m llama-3-8b -g l4 --engine sglang -np 4"),
+    "engines": ("engines",),
+    "engines-vllm": ("engines", "vllm"),
+    "engines-help": ("engines", "--help"),
     "unknown-model": ("budget", "-m", "lama-3-8b", "-g", "l4"),
 }
 FIXED = {

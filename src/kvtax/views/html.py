@@ -101,7 +101,7 @@ def _ranks_and_prints(sheet: Sheet) -> Iterator[str]:
         yield "</table>"
     if sheet.prints:
         lines = "".join(f"<li><code>{html(line)}</code></li>" for line in sheet.prints)
-        yield f"<p>What {html(sheet.printer)} prints:</p><ul>{lines}</ul>"
+        yield f"<p>What {html(sheet.printer)}:</p><ul>{lines}</ul>"
 
 
 def _notices(notices: Sequence[Notice]) -> str:

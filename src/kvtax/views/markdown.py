@@ -47,7 +47,7 @@ def _lines(sheet: Sheet) -> Iterator[str]:
             yield f"| {' | '.join(markdown(str(cell)) for cell in cells)} |"
     if sheet.prints:
         yield ""
-        yield f"What {markdown(sheet.printer)} prints:"
+        yield f"What {markdown(sheet.printer)}:"
         yield ""
         yield from (f"- {markdown(line)}" for line in sheet.prints)
     if sheet.remedies:

@@ -31,7 +31,7 @@ def _lines(sheet: Sheet) -> Iterator[str]:
         figures = ", ".join(f"{heading} {cell}" for heading, cell in zip(RANK_HEADINGS[1:], rank[1:], strict=False))
         yield f"rank {rank.name}: {figures}" + (", tightest" if rank.tightest else "")
     for line in sheet.prints:
-        yield f"prints: {line}"
+        yield f"{sheet.printer}: {line}"
     for remedy in sheet.remedies:
         yield f"remedy: {remedy.flags}: {remedy.gives} ({remedy.cost})"
     for notice in sheet.notices:

@@ -112,6 +112,7 @@ def make_sheet(budget: Budget, levers: Sequence[Lever] = ()) -> Sheet:
     quantization = deployment.quantization or getattr(architecture.quantization, "name", None)
     dtype = str(budget.settings()["dtype"].value)
     version = budget.prepared.plan.version_text
+    stopped = _stopped(budget)
     engine = f"{deployment.engine} {version}" if budget.prepared.engine_known else "no engine rule"
     parallel = f", {_parallel(budget)}" if budget.prepared.ranks > 1 or budget.prepared.gpu_count > 1 else ""
     return Sheet(
@@ -130,12 +131,21 @@ def make_sheet(budget: Budget, levers: Sequence[Lever] = ()) -> Sheet:
         sentence=safe(sentence(budget)),
         remedies=tuple(_remedy(lever, budget) for lever in levers),
         notices=tuple(
-            Notice(*(safe(text, 1000) for text in notice)) for notice in budget.notices[budget.verdict == "refused" :]
+            Notice(*(safe(text, 1000) for text in notice))
+            for notice in budget.notices[bool(stopped) or budget.verdict == "refused" :]
         ),
         ranks=rank_rows(budget),
-        prints=tuple(safe(line, 400) for line in budget.prints),
-        printer=budget.prepared.plan.label,
+        prints=tuple(safe(line, 1000) for line in budget.prints or (() if budget.prepared.plan.ALLOCATES else stopped)),
+        printer=f"{budget.prepared.plan.label} {'stops with' if stopped else 'prints'}",
     )
+
+
+def _stopped(budget: Budget) -> tuple[str, ...]:
+    """The engine's error where it does not start for want of memory, and what to change."""
+    reason = budget.answer.reason
+    if reason is None or budget.verdict not in ("kv_too_small", "out_of_memory"):
+        return ()
+    return (reason.message, f"({reason.hint})") if reason.hint else (reason.message,)
 
 
 def _parallel(budget: Budget) -> str:
@@ -269,7 +279,10 @@ def _waste(budget: Budget) -> list[Figure]:
 def _longest(budget: Budget) -> Figure:
     longest = budget.longest_context() if budget.verdict != "refused" else 0
     limit = budget.prepared.plan.default_max_model_len()
-    remark = "the model's own limit" if longest == limit else "would start" if longest else "none starts"
+    own = budget.prepared.architecture.max_position_embeddings
+    remark = "would start" if longest else "none starts"
+    if longest == limit:
+        remark = "the model's own limit" if longest == own or not budget.prepared.plan.ALLOCATES else "as allocated"
     return Figure("longest_context", "longest context", format_count(longest), "tokens", remark)
 
 
@@ -345,11 +358,21 @@ def sentence(budget: Budget) -> str:
 
 
 def _why_out_of_memory(budget: Budget) -> str:
-    taken, free = budget.memory, budget.free_bytes
-    need = taken.weights_bytes + taken.load_extra_bytes + taken.workspace_bytes
+    taken, free, reason = budget.memory, budget.free_bytes, budget.answer.reason
+    if budget.prepared.plan.ALLOCATES and reason is not None:
+        return f"{reason.message[:1].upper()}{reason.message[1:]}" + (f" ({reason.hint})." if reason.hint else ".")
+    need = taken.weights_bytes + taken.load_extra_bytes
     if need > free:
         return f"Loading takes {format_bytes(need)}, and the card has {format_bytes(free)} free."
+    if need + taken.loading_bytes > free:
+        more = f"{format_bytes(taken.loading_bytes)} more for a while"
+        return f"The weights fit at rest, but loading takes {more}: it dies before it serves."
+    need += taken.workspace_bytes
     fixed = budget.deployment.kv_cache_memory_bytes
+    if fixed is None and need + taken.activation_bytes > free:
+        return (
+            f"A step needs {format_bytes(need + taken.activation_bytes)}, and the card has {format_bytes(free)} free."
+        )
     if fixed is None:
         return f"The engine asks for {format_bytes(taken.limit_bytes)} at start, and {format_bytes(free)} are free."
     need += taken.activation_bytes + taken.cuda_graph_bytes + fixed

@@ -65,7 +65,7 @@ def table_text(sheet: Sheet, *, width: int, colour: bool, unicode: bool = True) 
         console.print(_remedies_table(sheet))
     if sheet.prints:
         console.print()
-        console.print(Text(f"What {sheet.printer} prints", "bold"))
+        console.print(Text(f"What {sheet.printer}", "bold"))
         for line in sheet.prints:
             console.print(Padding(Text(line, "dim"), (0, 0, 0, 2)))
     _notices(console, sheet.notices)
@@ -75,8 +75,12 @@ def table_text(sheet: Sheet, *, width: int, colour: bool, unicode: bool = True) 
 def _ranks_table(sheet: Sheet) -> Table:
     table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for index, heading in enumerate(RANK_HEADINGS):
-        table.add_column(heading, justify="right" if index else "left", no_wrap=True)
-    table.add_column("", no_wrap=True)
+        widest = max(len(heading), *(len(str(row[index])) for row in sheet.ranks))
+        if index:
+            table.add_column(heading, justify="right", no_wrap=True, min_width=widest)
+        else:
+            table.add_column(heading, overflow="fold")
+    table.add_column("", no_wrap=True, min_width=len("tightest"))
     for *cells, tightest in sheet.ranks:
         table.add_row(*(Text(str(cell), "bold" if tightest else "") for cell in cells), "tightest" if tightest else "")
     return table

@@ -250,7 +250,7 @@ class LlamaCppPlan(Plan):
         pools = [self._pool(context, device, max_model_len) for device in found.devices]
         ranks = tuple(
             Rank(
-                f"card {device.card} ({machine.cards[device.card].gpu.name})",
+                f"card {device.card} {machine.cards[device.card].gpu.id}",
                 len(device.share.layers),
                 device.memory,
                 pool,
