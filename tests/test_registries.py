@@ -11,7 +11,6 @@ import pytest
 
 import kvtax
 from kvtax.architectures import registry
-from kvtax.engines.vllm import rules
 from kvtax.sources.class_defaults import class_defaults
 from kvtax.sources.data_files import configs_dir
 
@@ -40,14 +39,6 @@ def test_every_family_names_its_source(family: str) -> None:
     )
     assert "Source:" in text
     assert callable(module.build)
-
-
-def test_every_rule_of_an_engine_has_a_source_and_comes_in_order() -> None:
-    last: dict[str, tuple[int, int]] = {}
-    for rule in rules.RULES:
-        assert rule.source
-        assert last.get(rule.name, (-1, 0)) < rule.since
-        last[rule.name] = rule.since
 
 
 def test_class_defaults_have_a_source_and_are_named_for_their_type() -> None:
