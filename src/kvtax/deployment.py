@@ -11,6 +11,7 @@ from kvtax.values import (
     Lora,
     Numbers,
     Speculative,
+    read_choice,
     read_count,
     read_flag,
     read_limits,
@@ -254,6 +255,10 @@ _FLAGS = frozenset((
     "enable_chunked_prefill", "disable_piecewise_cuda_graph", "language_model_only", "skip_mm_profiling", "disable_hybrid_swa_memory",
     "kv_unified", "cpu_moe", "swa_full", "kv_offload", "fit",
 ))  # fmt: skip
+_CHOICES = {
+    "mm_encoder_tp_mode": ("weights", "data"), "runner": ("auto", "generate", "pooling"), "split_mode": ("none", "layer", "row", "tensor"),
+    "attn_implementation": ("sdpa", "eager", "flash_attention_2", "flash_attention_3"),
+}  # fmt: skip
 _READERS = {
     "speculative": read_speculative, "lora": read_lora, "limit_mm_per_prompt": read_limits, "max_attention_window": read_numbers,
     "tensor_split": read_numbers, "flash_attn": read_switch, "n_gpu_layers": read_switch,
@@ -330,6 +335,8 @@ def _checked(name: str, value: Any) -> Any:
         return read_flag(name, value)
     if name in _SHARES:
         return read_share(name, value, _SHARES[name])
+    if name in _CHOICES:
+        return read_choice(name, value, _CHOICES[name])
     if name == "engine_version" and isinstance(value, str):
         return value.strip()  # any string: what has no number in it is the newest, with a notice
     return read_word(name, value)

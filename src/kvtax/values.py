@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kvtax.errors import InputError
@@ -20,6 +20,13 @@ class Speculative(NamedTuple):
     def __str__(self) -> str:
         """As one would type it: `mtp:1`."""
         return f"{self.method}:{self.num_speculative_tokens}" + (f":{self.model}" if self.model else "")
+
+
+SPECULATIVE_METHODS = (
+    "mtp", "nextn", "eagle", "eagle3", "draft", "draft_model", "standalone", "ngram", "ngram_gpu", "lookahead", "suffix", "medusa",
+    "mlp_speculator", "dflash", "dspark", "p_eagle",
+)  # fmt: skip
+"""Methods that engines have; a model's own name for its MTP layers ends in `_mtp`."""
 
 
 class Lora(NamedTuple):
@@ -65,6 +72,14 @@ def read_word(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"must be a word, not {value!r:.64}", code="invalid-input", where=name)
     return value.strip()
+
+
+def read_choice(name: str, value: Any, choices: Sequence[str]) -> str:
+    """One of a few words."""
+    word = read_word(name, value).lower()
+    if word not in choices:
+        raise InputError(f"must be one of {', '.join(choices)}, not {word[:64]!r}", code="invalid-input", where=name)
+    return word
 
 
 def read_switch(name: str, value: Any) -> str:
@@ -147,7 +162,7 @@ def read_speculative(name: str, value: Any) -> Speculative:
                 hint='{"method": "mtp", "num_speculative_tokens": 1}',
                 where=name,
             )
-        return Speculative(method.lower().strip(), read_count(name, tokens, 1, 1024), model)
+        return Speculative(_method(name, method), read_count(name, tokens, 1, 1024), model)
     method, _, rest = read_word(name, value).partition(":")
     tokens, _, model = rest.partition(":")
     if not method.replace("_", "").replace("-", "").isalnum() or (tokens and not tokens.isdecimal()):
@@ -157,7 +172,17 @@ def read_speculative(name: str, value: Any) -> Speculative:
             hint="write mtp:1 or eagle3:3",
             where=name,
         )
-    return Speculative(method.lower(), read_count(name, int(tokens or 1), 1, 1024), model)
+    return Speculative(_method(name, method), read_count(name, int(tokens or 1), 1, 1024), model)
+
+
+def _method(name: str, method: str) -> str:
+    word = method.strip().lower().replace("-", "_").strip("[]")
+    if word not in SPECULATIVE_METHODS and not word.endswith("_mtp"):
+        known = ", ".join(SPECULATIVE_METHODS)
+        raise InputError(
+            f"method {method[:64]!r} is not known", code="invalid-input", hint=f"known: {known}", where=name
+        )
+    return word
 
 
 def read_lora(name: str, value: Any) -> Lora:
@@ -185,7 +210,7 @@ def read_limits(name: str, value: Any) -> Limits:
         value = (
             _json(name, text) if text.startswith("{") else dict(pair.partition("=")[::2] for pair in text.split(","))
         )
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or "" in value.values():
         raise InputError("must be such as image=1,video=0", code="invalid-input", where=name)
     found = []
     for kind, count in value.items():

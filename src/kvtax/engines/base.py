@@ -99,10 +99,15 @@ class Plan(ABC):
         self.version, guessed = read_version(question.deployment.engine_version, self.NEWEST)
         self._say_version(guessed)
 
+    @classmethod
+    def version_words(cls, version: Version) -> str:
+        """A version as it is printed: `0.33`."""
+        return ".".join(map(str, version))
+
     @property
     def version_text(self) -> str:
-        """As it is printed: `0.33`."""
-        return ".".join(map(str, self.version))
+        """The version that the rules are taken for, as it is printed."""
+        return self.version_words(self.version)
 
     @property
     def label(self) -> str:
@@ -110,7 +115,7 @@ class Plan(ABC):
         return f"{self.NAME} {self.version_text}"
 
     def _say_version(self, guessed: bool) -> None:
-        newest, oldest = (".".join(map(str, edge)) for edge in (self.NEWEST, self.OLDEST))
+        newest, oldest = map(self.version_words, (self.NEWEST, self.OLDEST))
         if guessed:
             given = f"{self.question.deployment.engine_version!r:.64}"
             message = f"engine version {given} has no number: taken as the newest known, {newest}"

@@ -71,6 +71,7 @@ def rank_tensors(
     last: bool = True,
     dtype: str | None = None,
     without: frozenset[str] = frozenset(),
+    whole: frozenset[str] = frozenset(),
 ) -> list[RankTensor]:
     """The loaded weights on one rank, scales included.
 
@@ -86,6 +87,7 @@ def rank_tensors(
         last: whether the final norm and lm_head are.
         dtype: that weights stored in the model's dtype are held in, as float32 checkpoints that run in 16 bit; None: as stored.
         without: components that are not loaded (the head of a pooling model, towers of a text-only server) [names].
+        whole: components that every rank holds unsplit (towers whose encoder runs in data parallel) [names].
 
     Returns:
         What the rank holds, in the order of the inventory.
@@ -113,7 +115,7 @@ def rank_tensors(
             if tensor.shard == EXPERT:
                 held = _expert_elements(stored.shape, tensor, count, tp * dp, expert_parallel)
             else:
-                held = rank_elements(stored.shape, tensor, tp) * count
+                held = rank_elements(stored.shape, tensor, 1 if tensor.component in whole else tp) * count
             held_in = dtype if cast and dtype else stored.dtype
             found.append(RankTensor(stored.name, tensor.component, held_in, layers, count, held, stored.scale))
     return found

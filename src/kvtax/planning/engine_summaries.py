@@ -53,7 +53,7 @@ def summarise_engines(name: str | None = None) -> list[EngineSummary]:
 
 def _summary(name: str, plan: type[Plan]) -> EngineSummary:
     fields = tuple(field for field in Deployment._fields if field in plan.FIELDS and field not in COMMON_FIELDS)
-    oldest, newest = (".".join(map(str, version)) for version in (plan.OLDEST, plan.NEWEST))
+    oldest, newest = plan.version_words(plan.OLDEST), plan.version_words(plan.NEWEST)
     return EngineSummary(
         name, oldest, newest, plan.ALLOCATES, plan.CHECKED, plan.RULES, fields, engine_record(plan.NAME)
     )

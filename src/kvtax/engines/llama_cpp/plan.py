@@ -17,7 +17,7 @@ from kvtax.engines.answer import (
     Setting,
     pool_bytes_per_token,
 )
-from kvtax.engines.base import Plan, find_rule
+from kvtax.engines.base import Plan, Version, find_rule
 from kvtax.engines.llama_cpp import budgeting, cache, compute, rules, settle, terms
 from kvtax.engines.llama_cpp.budgeting import Load, Machine
 from kvtax.engines.llama_cpp.cache import Context
@@ -97,10 +97,10 @@ class LlamaCppPlan(Plan):
 
     # ---- versions ----
 
-    @property
-    def version_text(self) -> str:
+    @classmethod
+    def version_words(cls, version: Version) -> str:
         """A build: `b11434`."""
-        return f"b{self.version[0]}"
+        return f"b{version[0]}"
 
     @property
     def build(self) -> tuple[int, ...]:

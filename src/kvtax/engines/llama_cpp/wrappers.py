@@ -31,10 +31,10 @@ class OllamaPlan(LlamaCppPlan):
             raise InputError("num_ctx and n_ctx are both given", code="field-given-twice", where="num_ctx")
         super().__init__(question)
 
-    @property
-    def version_text(self) -> str:
+    @classmethod
+    def version_words(cls, version: Version) -> str:
         """As it is printed: `0.34`."""
-        return ".".join(map(str, self.version))
+        return ".".join(map(str, version))
 
     @property
     def build(self) -> Version:
@@ -85,10 +85,10 @@ class LmStudioPlan(LlamaCppPlan):
             Notice("defaults-uncertain", message, "give --ctx-size, -np and --swa-full as the program shows them")
         )
 
-    @property
-    def version_text(self) -> str:
+    @classmethod
+    def version_words(cls, version: Version) -> str:
         """As it is printed: `0.4`."""
-        return ".".join(map(str, self.version))
+        return ".".join(map(str, version))
 
     @property
     def build(self) -> Version:

@@ -34,7 +34,7 @@ class SglangPlan(Plan):
         "40 automatic shares and 15 pools worked out from its sources, equal; pools of 22 real starts given the weights"
     )
     FIELDS = frozenset((
-        "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel", "decode_context_parallel_size",
+        "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel",
         "enable_dp_attention", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_total_tokens", "max_prefill_tokens",
         "enable_chunked_prefill", "enforce_eager", "cuda_graph_max_bs", "disable_piecewise_cuda_graph", "enable_prefix_caching",
         "gpu_memory_utilization", "kv_cache_memory_bytes", "kv_cache_dtype", "attention_backend", "async_scheduling",

@@ -84,6 +84,7 @@ def profile_step(plan: VllmPlan, stage: Stage, seqs: int, tokens: int, max_model
         encoder=encoder_run(architecture, deployment, plan.version, tokens, seqs, max_model_len),
         state_bytes=sum(plan.recurrent_bytes(cache) for cache in on_rank if isinstance(cache, Recurrent)),
         max_model_len=max_model_len,
+        encoder_split=deployment.mm_encoder_tp_mode != "data",
         dp=deployment.data_parallel_size,
         expert_parallel=deployment.expert_parallel,
     )

@@ -12,7 +12,7 @@ from kvtax.formulas.weights import RankTensor, rank_tensors
 from kvtax.terms import Notice
 from kvtax.units import ceil_div
 
-WITHOUT_WEIGHTS = ("ngram", "ngram_gpu", "suffix", "[ngram]")
+WITHOUT_WEIGHTS = ("ngram", "ngram_gpu", "suffix")
 """Methods that draft from the text itself."""
 EAGLE3_VOCABULARY = 32_000
 """Entries of the reduced output head of EAGLE3 drafts (draft_vocab_size of the published ones)."""

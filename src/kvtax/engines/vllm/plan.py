@@ -104,6 +104,10 @@ class VllmPlan(Plan):
         self.set_from("async_scheduling", deployment.async_scheduling, self.version >= (0, 14))
         self.set_from("enforce_eager", deployment.enforce_eager or None, False)
         self._say_start(deployment, gpu, total)
+        backend = deployment.attention_backend
+        if backend is not None and backend.upper() not in rules.BACKEND_BLOCK_SIZES:
+            message = f"attention backend {backend[:64]!r} is not known: blocks are those of the card's default one"
+            self.notices.append(Notice("attention-backend-unknown", message, "give --block-size"))
         limit = architecture.max_position_embeddings
         if deployment.max_model_len is None and limit is None:
             self.notices.append(

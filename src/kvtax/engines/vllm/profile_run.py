@@ -74,6 +74,7 @@ class Step(NamedTuple):
     encoder: EncoderRun | None = None
     state_bytes: int = 0
     max_model_len: int = 0
+    encoder_split: bool = True
     dp: int = 1
     expert_parallel: bool = False
 
@@ -90,6 +91,11 @@ class Step(NamedTuple):
         """Width of an expert on one rank: split over tensor and data parallel ranks, whole with expert parallelism [elements]."""
         whole = self.architecture.moe_intermediate_size
         return whole if self.expert_parallel else ceil_div(whole, self.tp * self.dp)
+
+    @property
+    def encoder_tp(self) -> int:
+        """Ranks that a layer of the tower is split over [ranks]."""
+        return self.tp if self.encoder_split else 1
 
     @property
     def rows(self) -> int:
@@ -250,13 +256,15 @@ def encoder_part(step: Step) -> Part | None:
     if step.encoder is None:
         return None
     tower = step.encoder.tower
-    width = max(8 * tower.hidden_size, tower.mlp_width) // step.tp
+    width = max(8 * tower.hidden_size, tower.mlp_width) // step.encoder_tp
     inputs = {
         "patches": Input(step.encoder.patches, "patches", f"{step.encoder.items} of the largest items"),
         "element_bytes": Input(step.element_bytes, "B", "dtype"),
         "patch_elements": Input(tower.patch_elements, "elements", _CONFIG),
         "tower_width": Input(tower.hidden_size, "elements", _CONFIG),
-        "width": Input(width, "elements", f"{_CONFIG}: the wider of 8 x hidden and the MLP, one of {step.tp} ranks"),
+        "width": Input(
+            width, "elements", f"{_CONFIG}: the wider of 8 x hidden and the MLP, one of {step.encoder_tp} ranks"
+        ),
     }
     size = encoder_peak_bytes(step.encoder.patches, tower.patch_elements, tower.hidden_size, width, step.element_bytes)
     formula = "patches * element_bytes * (patch_elements + 2 * tower_width + width)"

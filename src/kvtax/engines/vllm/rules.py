@@ -16,8 +16,11 @@ OLDEST = (0, 8)
 FIRST_V1 = (0, 8)
 """The first version whose default is the V1 engine."""
 
-BACKEND_BLOCK_SIZES = {"FLASHMLA": 64, "FLASHMLA_SPARSE": 64, "FLASHINFER_MLA": 64, "CUTLASS_MLA": 128}
-"""Tokens of a block of backends that do not take 16 (vllm 0.33.0 v1/attention/backends/mla)."""
+BACKEND_BLOCK_SIZES = {
+    "FLASHMLA": 64, "FLASHMLA_SPARSE": 64, "FLASHINFER_MLA": 64, "CUTLASS_MLA": 128, "FLASH_ATTN_MLA": 16, "TRITON_MLA": 16, "FLASH_ATTN": 16,
+    "FLASHINFER": 16, "TRITON_ATTN": 16, "FLEX_ATTENTION": 16, "TREE_ATTN": 16, "ROCM_ATTN": 16, "ROCM_AITER_FA": 16, "XFORMERS": 16,
+}  # fmt: skip
+"""Tokens of a block of the backends (vllm 0.33.0 v1/attention/backends)."""
 
 RULES = (
     Rule("gpu_memory_utilization", (0, 0), 0.90, "vllm config/cache.py 0.8.5 to 0.19.1"),

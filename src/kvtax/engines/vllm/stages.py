@@ -75,6 +75,7 @@ def load_stages(plan: VllmPlan) -> list[Loaded]:
             last=last,
             dtype=str(plan.settings["dtype"].value),
             without=without,
+            whole=loading.TOWERS if deployment.mm_encoder_tp_mode == "data" else frozenset(),
         )
         tensors += plan.draft.tensors if last else ()
         elements = sum_elements(tensors)
