@@ -176,8 +176,8 @@ class Budget:
     @property
     def crossover_tokens(self) -> int | None:
         """Tokens in flight from which KV outweighs the weights on this rank; None where KV does not grow."""
-        rate = self.live_bytes_per_request / self.max_model_len
-        return -(-self.memory.weights_bytes * self.max_model_len // self.live_bytes_per_request) if rate > 0 else None
+        held = self.kv_bytes_per_request if self.ranks else self.live_bytes_per_request
+        return -(-self.memory.weights_bytes * self.max_model_len // held) if held > 0 else None
 
     @property
     def compute_bound_batch(self) -> float | None:

@@ -225,11 +225,14 @@ def _figures(budget: Budget) -> list[Figure]:
             Figure("state_per_request", "fixed state per request", *split_bytes(budget.state_bytes_per_request))
         )
     live, whole = budget.live_bytes_per_request, budget.kv_bytes_per_request
-    remark = (
-        f"{format_bytes(whole)} in {_many(budget.pool.blocks_per_request, 'block')}"
-        if whole != live and budget.prepared.engine_known
-        else ""
-    )
+    remark = ""
+    if budget.ranks and whole != live:
+        remark = f"{format_bytes(whole)} on the tightest card"
+    elif whole != live and budget.prepared.engine_known:
+        blocks = (
+            f" in {_many(budget.pool.blocks_per_request, 'block')}" if budget.pool.block_size > 1 else " as allocated"
+        )
+        remark = format_bytes(whole) + blocks
     figures.append(Figure("kv_per_request", f"request of {context} tokens", *split_bytes(live), remark))
     if budget.capacity_tokens and budget.prepared.engine_known:
         figures.append(Figure("capacity_tokens", "pool capacity", format_count(budget.capacity_tokens), "tokens"))
