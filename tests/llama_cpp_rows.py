@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kvtax.architectures.gguf.keys import read_shape
+from kvtax.architectures.gguf.shape import Shape
+from kvtax.architectures.gguf.tensor import GgufTensor
 from kvtax.engines.llama_cpp import inventory, presets
 from kvtax.engines.llama_cpp.cache import Context
-from kvtax.engines.llama_cpp.gguf_keys import read_shape
-from kvtax.engines.llama_cpp.presets import GgufTensor
-from kvtax.engines.llama_cpp.shape import Shape
 
 FOLDER = Path(__file__).parent / "data" / "llama-cpp"
 

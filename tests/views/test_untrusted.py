@@ -15,10 +15,11 @@ import kvtax
 from kvtax.budgets import Budget
 from kvtax.errors import InputError
 from kvtax.planning.levers import levers
+from kvtax.safe_text import safe
 from kvtax.terms import Notice
 from kvtax.views import cards, csv_form, explain, html, markdown, plain, sheet, table
 from kvtax.views.json_text import json_text
-from kvtax.views.safe import csv_text, safe
+from kvtax.views.safe import csv_text
 
 WORST = [
     "\x1b[31mred\x1b[0m", "\x1b]8;;http://evil\x07link\x1b]8;;\x07", "a\r\nb", "\x9b2J", "\x7f", "\u202eevil", "\u200b", "\ufeff", "\ud800", "[bold]x[/bold]",

@@ -43,7 +43,7 @@ def worst(codes: Iterable[int]) -> int:
 
 def say(text: str) -> None:
     """Talk: one line to stderr, control characters made visible; never fails."""
-    from kvtax.views.safe import safe
+    from kvtax.safe_text import safe
 
     try:
         print(safe(text, 2000), file=sys.stderr)

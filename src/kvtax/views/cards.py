@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvtax.errors import KvtaxError
+from kvtax.safe_text import safe
 from kvtax.terms import Notice
 from kvtax.units import format_count, format_gib, format_requests
-from kvtax.views.safe import safe
 
 if TYPE_CHECKING:
     from kvtax.budgets import Budget

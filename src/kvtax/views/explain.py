@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kvtax.safe_text import safe
 from kvtax.terms import Term
 from kvtax.units import format_bytes
-from kvtax.views.safe import safe
 
 if TYPE_CHECKING:
     from kvtax.budgets import Budget

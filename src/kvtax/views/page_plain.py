@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvtax.safe_text import safe
 from kvtax.views.page import Cell, Facts, Grid, Page
-from kvtax.views.safe import safe
 
 _MOST_CHARACTERS = 2000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from kvtax.safe_text import safe
 from kvtax.terms import Notice
 from kvtax.views.page import Cell, Column, Facts, Grid, Page, Plot, Row
-from kvtax.views.safe import safe
 
 _ANSI = {"strong": "1", "dim": "2", "good": "32", "bad": "31", "note": "33", "bar": "34", "curve": "32"}
 _EIGHTHS = "\u258f\u258e\u258d\u258c\u258b\u258a\u2589"

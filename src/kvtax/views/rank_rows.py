@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvtax.safe_text import safe
 from kvtax.units import format_count, format_gib, format_requests
-from kvtax.views.safe import safe
 
 if TYPE_CHECKING:
     from kvtax.budgets import Budget

@@ -1,27 +1,8 @@
-"""Text from files and command lines made safe to show: nothing in it can move a cursor, hide a word or open a link."""
+"""Text made safe for each format that people read: its own punctuation stays visible and does nothing."""
 
 from __future__ import annotations
 
-MAXIMUM_CHARACTERS = 256
-
-
-def safe(text: str, maximum: int = MAXIMUM_CHARACTERS) -> str:
-    r"""One line of printable characters: what is not printable (controls, bidi marks, zero-width, surrogates) shows as its code.
-
-    >>> print(safe("a\x1b[31mb"))
-    a\x1b[31mb
-    """
-    if len(text) > maximum:
-        text = text[: maximum - 3] + "..."
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else _code(letter) for letter in text)
-
-
-def _code(letter: str) -> str:
-    number = ord(letter)
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
-
+from kvtax.safe_text import safe
 
 _MARKDOWN = str.maketrans({letter: f"\\{letter}" for letter in "\\`*_[]<>|#~"} | {"@": "@\u2060", "&": "&amp;"})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvtax.safe_text import safe
 from kvtax.terms import Notice
 from kvtax.units import format_bytes, format_count, format_parameters, format_requests, format_share
 from kvtax.views.rank_rows import RankRow, rank_rows
-from kvtax.views.safe import safe
 
 if TYPE_CHECKING:
     from kvtax.budgets import Budget

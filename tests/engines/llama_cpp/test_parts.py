@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvtax.engines.llama_cpp import cache, placement, presets, rules
-from kvtax.engines.llama_cpp.gguf_keys import read_shape
-from kvtax.engines.llama_cpp.presets import Facts, GgufTensor
+from kvtax.architectures.gguf import traits
+from kvtax.architectures.gguf.keys import read_shape
+from kvtax.architectures.gguf.tensor import GgufTensor
+from kvtax.engines.llama_cpp import cache, placement, presets
+from kvtax.engines.llama_cpp.presets import Facts
 from kvtax.errors import InputError, KvtaxError, UnknownNameError, UnsupportedArchitectureError
 
 KEYS = {
@@ -168,5 +170,5 @@ def test_rows_of_a_cache_are_whole_blocks() -> None:
 
 
 def test_exaone_has_windows_in_one_size_only() -> None:
-    assert rules.period("exaone4", 64) == (4, False)
-    assert rules.period("exaone4", 30) is None
+    assert traits.period("exaone4", 64) == (4, False)
+    assert traits.period("exaone4", 30) is None

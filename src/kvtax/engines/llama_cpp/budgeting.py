@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from kvtax.architectures.gguf.shape import Shape
 from kvtax.engines.answer import Card, Host, Memory
 from kvtax.engines.llama_cpp import cache, compute, placement
 from kvtax.engines.llama_cpp.cache import Context
 from kvtax.engines.llama_cpp.placement import HOST, Share, Weights
-from kvtax.engines.llama_cpp.shape import Shape
 from kvtax.units import MIB
 
 OUTSIDE_BYTES = 298 * MIB

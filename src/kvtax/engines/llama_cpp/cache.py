@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kvtax.architectures.gguf import traits
+from kvtax.architectures.gguf.shape import Layer, Shape
 from kvtax.dtypes import find_dtype
-from kvtax.engines.llama_cpp import rules
-from kvtax.engines.llama_cpp.shape import Layer, Shape
 from kvtax.errors import InputError
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -173,7 +173,7 @@ def layer_state_bytes(shape: Shape, layer: Layer, context: Context) -> int:
 
     Source: ggml-org/llama.cpp b11434 src/llama-memory-recurrent.cpp.
     """
-    copies = context.n_parallel * (1 + (context.n_rs_seq if shape.arch in rules.ROLLBACK else 0))
+    copies = context.n_parallel * (1 + (context.n_rs_seq if shape.arch in traits.ROLLBACK else 0))
     return 4 * (layer.conv_elements + layer.state_elements + layer.compressor_elements) * copies
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvtax.engines.llama_cpp import rules
+from kvtax.architectures.gguf import traits
+from kvtax.architectures.gguf.shape import Shape
 from kvtax.engines.llama_cpp.cache import Context, cell_bytes, widest_value, window_cells
-from kvtax.engines.llama_cpp.shape import Shape
 
 NOISE_BYTES = 30
 """Small inputs of a token: its id, position, output index, rows of the caches (seen: 28 to 40 bytes)."""
@@ -114,7 +114,7 @@ def attention_bytes_per_token(shape: Shape, context: Context) -> int:
 def query_bytes_per_token(shape: Shape) -> int:
     """4 * H * key_length, twice where the query and its normed copy live together, three times where a gate does too [bytes]."""
     query = 4 * shape.head_count * shape.key_length
-    if shape.arch in rules.INTERVAL:
+    if shape.arch in traits.INTERVAL:
         return 3 * query
     wide = shape.arch in ("qwen3", "qwen3moe", "glm4moe") and query > 4 * shape.embedding_length
     return 2 * query if wide or shape.arch.startswith("gemma") else query
@@ -215,7 +215,7 @@ def device_parts(
     Source: ggml-org/llama.cpp b11434 src/llama-context.cpp graph_reserve, against 553 measured device buffers.
     """
     ubatch, width = context.ubatch, shape.embedding_length
-    parallel = 4 * width if shape.arch in rules.PARALLEL else 0
+    parallel = 4 * width if shape.arch in traits.PARALLEL else 0
     values = 0
     if not context.flash_attn and not shape.latent and shape.attends:
         values = 8 * widest_value(shape) * (2 if shape.windowed else 1)
@@ -253,7 +253,7 @@ def host_bytes(shape: Shape, context: Context, era: Era = NEWEST) -> int:
     parts = device_parts(shape, context, era)
     state = 4 * shape.embedding_length * context.ubatch
     gathered = state if shape.embedding_length_per_layer_input else 0
-    return parts.lasting_bytes - (state if shape.arch in rules.PARALLEL else 0) + gathered
+    return parts.lasting_bytes - (state if shape.arch in traits.PARALLEL else 0) + gathered
 
 
 def partial_device_bytes(

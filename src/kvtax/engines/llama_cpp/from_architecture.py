@@ -14,10 +14,10 @@ from kvtax.architectures.cache import (
     Recurrent,
     SlidingWindow,
 )
+from kvtax.architectures.gguf import traits
+from kvtax.architectures.gguf.shape import Layer, Shape
 from kvtax.architectures.tensors import Tensor
-from kvtax.engines.llama_cpp import rules
 from kvtax.engines.llama_cpp.families import ARCHITECTURES, WITH_EXPERTS
-from kvtax.engines.llama_cpp.shape import Layer, Shape
 from kvtax.errors import UnsupportedArchitectureError
 
 
@@ -69,7 +69,7 @@ def shape_of(architecture: Architecture) -> Shape:
             layers[index] = _with_cache(arch, layers[index], cache, extra)
             if isinstance(cache, (SlidingWindow, CompressedLatent, ChunkedLocal)) and layers[index].windowed:
                 window = max(window, cache.chunk if isinstance(cache, ChunkedLocal) else cache.window)
-    if arch in rules.INTERVAL:  # their files state one number of heads for all layers
+    if arch in traits.INTERVAL:  # their files state one number of heads for all layers
         heads = next((layer for layer in layers if layer.attends), Layer())
         layers = [
             layer._replace(
@@ -93,7 +93,7 @@ def shape_of(architecture: Architecture) -> Shape:
         expert_shared_feed_forward_length=_shared_width(text),
         leading_dense_block_count=leading,
         embedding_length_per_layer_input=_per_layer_input(text, len(layers)),
-        gated=arch not in rules.NOT_GATED,
+        gated=arch not in traits.NOT_GATED,
         **(_widths(architecture, layers) | extra | _latent(text, architecture)),
     )
 
@@ -101,7 +101,7 @@ def shape_of(architecture: Architecture) -> Shape:
 def _with_cache(arch: str, layer: Layer, cache: LayerCache, extra: dict[str, Any]) -> Layer:
     """The layer with what one cache says of it; what holds for all layers goes into `extra`."""
     if isinstance(cache, (FullAttention, SlidingWindow, ChunkedLocal)):
-        windowed = not isinstance(cache, FullAttention) and arch not in rules.IGNORE_WINDOW
+        windowed = not isinstance(cache, FullAttention) and arch not in traits.IGNORE_WINDOW
         index_length = cache.index_bytes // 2 if isinstance(cache, FullAttention) else 0
         return layer._replace(
             attends=True, windowed=windowed, head_count_kv=cache.num_key_value_heads, key_length=cache.head_dim,
@@ -118,7 +118,7 @@ def _with_cache(arch: str, layer: Layer, cache: LayerCache, extra: dict[str, Any
         )
     if isinstance(cache, CompressedLatent):
         found = layer._replace(attends=True, windowed=True, head_count_kv=1, key_length=cache.head_dim)
-        return rules.compressed(found, cache.ratio, cache.index_head_dim)
+        return traits.compressed(found, cache.ratio, cache.index_head_dim)
     if isinstance(cache, Recurrent):
         extra.update(_state(cache))
         parts = {"conv": 0, "recurrent": 0}

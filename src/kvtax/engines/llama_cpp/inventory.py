@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kvtax.engines.llama_cpp.presets import Facts, GgufTensor
-from kvtax.engines.llama_cpp.shape import Layer, Shape
+from kvtax.architectures.gguf.shape import Layer, Shape
+from kvtax.architectures.gguf.tensor import GgufTensor
+from kvtax.engines.llama_cpp.presets import Facts
 from kvtax.errors import UnsupportedArchitectureError
 
 

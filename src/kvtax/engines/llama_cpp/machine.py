@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kvtax.architectures.gguf.shape import Shape
 from kvtax.engines.answer import Card, Question
 from kvtax.engines.llama_cpp.budgeting import OUTSIDE_BYTES, Machine
 from kvtax.engines.llama_cpp.settle import Asked
-from kvtax.engines.llama_cpp.shape import Shape
 from kvtax.errors import InputError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvtax.engines.llama_cpp.shape import Shape
+from kvtax.architectures.gguf.shape import Shape
 from kvtax.units import GIB, MIB
 
 BUILD = 10488

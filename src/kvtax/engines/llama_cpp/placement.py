@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from kvtax.architectures.gguf.tensor import GgufTensor
 from kvtax.dtypes import find_dtype
-from kvtax.engines.llama_cpp.presets import GgufTensor
 
 HOST = -1
 ALIGNMENT = 128

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 from kvtax.architectures.cache import Recurrent
+from kvtax.architectures.gguf import traits
 from kvtax.engines.answer import (
     FITS,
     KV_TOO_SMALL,
@@ -156,7 +157,7 @@ class LlamaCppPlan(Plan):
             self.notices.append(
                 Notice("split-is-even", f"split mode {self.asked.split_mode}: the cut is taken as exact")
             )
-        if self.shape.arch in rules.COMPRESSED:
+        if self.shape.arch in traits.COMPRESSED:
             self.notices.append(
                 Notice("not-measured", f"no context of {self.shape.arch} was compared with llama.cpp's own figures")
             )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kvtax.architectures.gguf.shape import Shape
 from kvtax.deployment import Deployment
 from kvtax.dtypes import find_dtype
 from kvtax.engines.llama_cpp.cache import CACHE_TYPES
 from kvtax.engines.llama_cpp.compute import is_quantised
-from kvtax.engines.llama_cpp.shape import Shape
 from kvtax.errors import InputError
 from kvtax.hardware.gpu import Gpu
 from kvtax.terms import Notice

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvtax.architectures.gguf.shape import Layer, Shape
 from kvtax.engines.llama_cpp import cache, compute
 from kvtax.engines.llama_cpp.cache import Context
-from kvtax.engines.llama_cpp.shape import Layer, Shape
 from kvtax.terms import Input, Term
 
 if TYPE_CHECKING:

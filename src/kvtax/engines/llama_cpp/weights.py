@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.gguf.shape import Shape
 from kvtax.dtypes import find_dtype
 from kvtax.engines.llama_cpp import inventory
 from kvtax.engines.llama_cpp.converted import converted
 from kvtax.engines.llama_cpp.placement import Weights, weigh
 from kvtax.engines.llama_cpp.presets import find_preset, tensor_types
-from kvtax.engines.llama_cpp.shape import Shape
 
 _OF_DTYPE = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 

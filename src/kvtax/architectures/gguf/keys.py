@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kvtax.engines.llama_cpp import rules
-from kvtax.engines.llama_cpp.shape import Layer, Shape
+from kvtax.architectures.gguf import traits
+from kvtax.architectures.gguf.shape import Layer, Shape
 from kvtax.errors import InputError, UnsupportedArchitectureError
 
 MOST_LAYERS = 4096
@@ -119,7 +119,7 @@ def read_shape(values: Mapping[str, Any], arch: str | None = None) -> Shape:
         leading_dense_block_count=keys.number("leading_dense_block_count", 0),
         key_length=heads.key_length,
         value_length=heads.value_length,
-        gated=name not in rules.NOT_GATED,
+        gated=name not in traits.NOT_GATED,
         next_layers=next_layers,
         **{field: keys.number(key, 0) for field, key in _PLAIN.items()},
     )
@@ -164,12 +164,12 @@ def _layer(
         head_count=heads.query[index],
         head_count_kv=heads.kv[index],
         key_length=heads.key_length_swa if windowed else heads.key_length,
-        value_length=0 if latent or name in rules.KEYS_ONLY else value_length,
+        value_length=0 if latent or name in traits.KEYS_ONLY else value_length,
         feed_forward_length=width,
     )
     indexed = keys.number("attention.indexer.key_length", 0)
-    if name in rules.COMPRESSED:
-        return rules.compressed(layer, ratio, indexed)
+    if name in traits.COMPRESSED:
+        return traits.compressed(layer, ratio, indexed)
     if indexed and attends:
         types = keys.values.get("attention.indexer.types")
         owns = not isinstance(types, (list, tuple)) or index >= len(types) or types[index] in (0, "full")
@@ -185,19 +185,19 @@ def _kinds(
     recurrent, attends = [False] * count, [True] * count
     if stated is not None:
         recurrent, attends = stated, [not state for state in stated]
-    elif "full_attention_interval" in keys or name in rules.INTERVAL:
-        interval = max(keys.number("full_attention_interval", rules.INTERVAL.get(name, 4)), 1)
+    elif "full_attention_interval" in keys or name in traits.INTERVAL:
+        interval = max(keys.number("full_attention_interval", traits.INTERVAL.get(name, 4)), 1)
         recurrent = [(index + 1) % interval != 0 for index in range(count)]
         attends = [not state for state in recurrent]
-    elif name in rules.BLOCKS_OF_ONE_KIND:
+    elif name in traits.BLOCKS_OF_ONE_KIND:
         recurrent = [not heads and not width for heads, width in zip(head_count_kv, feed_forward, strict=True)]
         attends = [heads > 0 and not width for heads, width in zip(head_count_kv, feed_forward, strict=True)]
-    elif name in rules.STATE_WITHOUT_HEADS:
+    elif name in traits.STATE_WITHOUT_HEADS:
         recurrent = [not heads for heads in head_count_kv]
         attends = [heads > 0 for heads in head_count_kv]
-    elif name in rules.STATE_AND_HEADS:
+    elif name in traits.STATE_AND_HEADS:
         recurrent = [True] * count
-    elif name in rules.ONLY_STATE:
+    elif name in traits.ONLY_STATE:
         recurrent, attends = [True] * count, [False] * count
     for index in range(count - min(keys.number("attention.shared_kv_layers", 0), count), count):
         attends[index] = False
@@ -211,9 +211,9 @@ def _windows(name: str, keys: _Keys, count: int) -> list[bool]:
     pattern = keys.flags("attention.sliding_window_pattern", count)
     if pattern is not None:
         return pattern
-    built_in = rules.period(name, count)
+    built_in = traits.period(name, count)
     if built_in is None:
-        return [name in rules.ALL_WINDOWED] * count
+        return [name in traits.ALL_WINDOWED] * count
     period, dense_first = built_in
     if "attention.sliding_window_pattern" in keys:
         period = max(keys.number("attention.sliding_window_pattern"), 1)
@@ -221,7 +221,7 @@ def _windows(name: str, keys: _Keys, count: int) -> list[bool]:
 
 
 def _window(name: str, keys: _Keys) -> int:
-    return keys.number("attention.sliding_window", rules.WINDOWS.get(name, 0))
+    return keys.number("attention.sliding_window", traits.WINDOWS.get(name, 0))
 
 
 def _state(keys: _Keys, head_count: list[int]) -> tuple[int, int]:

@@ -1,0 +1,1 @@
+"""A model as a GGUF file describes it: its hyper-parameters and its tensors."""
