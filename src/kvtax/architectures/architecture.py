@@ -13,6 +13,7 @@ from kvtax.errors import InputError
 from kvtax.terms import Notice
 
 if TYPE_CHECKING:
+    from kvtax.architectures.gguf.file import Gguf
     from kvtax.architectures.quantization import Quantization, StoredTensor
 
 
@@ -48,6 +49,8 @@ class Architecture:
         multimodal_rope: whether positions have axes for time, height and width.
         defaults_used: class defaults that filled in for keys that the config leaves out.
         notices: what the reader should know.
+        stored: what the headers of its files say; None: worked out from the tensors and the quantisation.
+        gguf: the GGUF file that it was read from.
     """
 
     def __init__(
@@ -81,6 +84,8 @@ class Architecture:
         multimodal_rope: bool = False,
         defaults_used: Mapping[str, Any] | None = None,
         notices: Iterable[Notice] = (),
+        stored: Iterable[StoredTensor] | None = None,
+        gguf: Gguf | None = None,
     ) -> None:
         self.model_type, self.name = model_type, name
         self.tensors = tuple(tensors)
@@ -107,7 +112,9 @@ class Architecture:
         self.defaults_used = dict(defaults_used or {})
         self.notices = tuple(notices)
         self._active_parameters = active_parameters
-        self._stored: tuple[StoredTensor, ...] | None = None
+        self.in_files = None if stored is None else tuple(stored)
+        self.gguf = gguf
+        self._stored = self.in_files
         self.cache_groups: tuple[tuple[LayerCache, int], ...] = tuple(Counter(self.caches).items())
 
     def replace(self, **changes: Any) -> Architecture:
@@ -123,6 +130,9 @@ class Architecture:
         }  # fmt: skip
         fields["active_parameters"] = self._active_parameters
         fields["rope_dims"] = self.own_rope_dims
+        fields["gguf"] = self.gguf
+        if not {"tensors", "quantization", "dtype"} & set(changes):  # else the files no longer say what is stored
+            fields["stored"] = self.in_files
         fields.update(changes)
         if "caches" in changes and "cache_layers" not in changes:
             fields["cache_layers"] = None

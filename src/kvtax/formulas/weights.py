@@ -9,6 +9,9 @@ from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.tensors import EXPERT, Tensor, numel, rank_elements
 from kvtax.dtypes import find_dtype
 
+_FLOATS = ("float64", "float32", "float16", "bfloat16")
+"""Formats that engines turn into the one they run in, where the model does not keep a tensor in its own."""
+
 
 def stage_layers(num_hidden_layers: int, pp: int, *, balanced: bool = True) -> list[range]:
     """The layers of each pipeline stage: equal shares, what is left over to the stages before the last.
@@ -111,7 +114,7 @@ def rank_tensors(
             else:
                 count = count if last else 0
         if count:
-            cast = dtype is not None and stored.dtype == architecture.dtype and not (stored.scale or tensor.dtype)
+            cast = dtype is not None and stored.dtype in _FLOATS and not (stored.scale or tensor.dtype)
             if tensor.shard == EXPERT:
                 held = _expert_elements(stored.shape, tensor, count, tp * dp, expert_parallel)
             else:

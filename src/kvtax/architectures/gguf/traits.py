@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvtax.architectures.gguf import families
 from kvtax.architectures.gguf.shape import Layer
 
 PERIODS: dict[str, tuple[int, bool]] = {
@@ -70,3 +71,20 @@ def compressed(layer: Layer, ratio: int, indexer_length: int) -> Layer:
 
 
 OVERLAP_RATIO = 4
+
+ENCODERS = frozenset((
+    "bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "neo-bert", "modern-bert", "eurobert", "gemma-embedding",
+))  # fmt: skip
+"""Models of embeddings: no cache. Source: ggml-org/llama.cpp b11434 src/llama-model.cpp create_memory."""
+PLAIN_ATTENTION = frozenset((
+    "starcoder", "codeshell", "refact", "plamo", "plamo3", "openelm", "chameleon", "smallthinker", "qwen2vl", "qwen3vl", "qwen3vlmoe",
+    "pangu-embedded", "grovemoe", "hunyuan-vl", "llada", "llada-moe", "dream", "persimmon", "mistral4", "maincoder", "rnd1", "phi3", "cogvlm",
+    "ernie4_5", "paddleocr", "minicpm", "arcee", "xverse", "orion", "baichuan", "deci", "olmo2", "bitnet", "seed_oss", "apertus",
+    "granite", "granitemoe", "exaone", "stablelm", "gptj", "internlm2", "command-r", "chatglm", "glm4", "glm4moe", "jais", "jais2",
+))  # fmt: skip
+"""Further architectures whose every layer keeps keys and values of the heads that its keys state. Source: the same."""
+KNOWN = (
+    frozenset(families.ARCHITECTURES.values()) | frozenset(families.WITH_EXPERTS.values()) | ENCODERS | PLAIN_ATTENTION | ALL_WINDOWED
+    | BLOCKS_OF_ONE_KIND | STATE_WITHOUT_HEADS | STATE_AND_HEADS | ONLY_STATE | frozenset(INTERVAL) | frozenset(PERIODS)
+)  # fmt: skip
+"""Architectures whose keys are understood."""

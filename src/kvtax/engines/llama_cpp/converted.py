@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.gguf.families import FUSED_KV_B, FUSED_QKV, FUSED_UP, TRANSPOSED
 from kvtax.architectures.gguf.shape import Shape
 from kvtax.architectures.gguf.tensor import GgufTensor
 from kvtax.architectures.tensors import Tensor
-from kvtax.engines.llama_cpp.families import FUSED_KV_B, FUSED_QKV, FUSED_UP, TRANSPOSED
 
 _ATTENTION = {
     **dict.fromkeys(("q_proj", "wq", "query", "q"), "attn_q"), **dict.fromkeys(("k_proj", "wk", "key", "k"), "attn_k"),

@@ -15,9 +15,9 @@ from kvtax.architectures.cache import (
     SlidingWindow,
 )
 from kvtax.architectures.gguf import traits
+from kvtax.architectures.gguf.families import ARCHITECTURES, WITH_EXPERTS
 from kvtax.architectures.gguf.shape import Layer, Shape
 from kvtax.architectures.tensors import Tensor
-from kvtax.engines.llama_cpp.families import ARCHITECTURES, WITH_EXPERTS
 from kvtax.errors import UnsupportedArchitectureError
 
 

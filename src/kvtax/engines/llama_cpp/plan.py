@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple
 
 from kvtax.architectures.cache import Recurrent
 from kvtax.architectures.gguf import traits
+from kvtax.architectures.gguf.shape import Shape
 from kvtax.engines.answer import (
     FITS,
     KV_TOO_SMALL,
@@ -24,7 +25,7 @@ from kvtax.engines.llama_cpp.budgeting import Load, Machine
 from kvtax.engines.llama_cpp.cache import Context
 from kvtax.engines.llama_cpp.from_architecture import shape_of
 from kvtax.engines.llama_cpp.machine import make_machine
-from kvtax.engines.llama_cpp.weights import gguf_file
+from kvtax.engines.llama_cpp.weights import File, gguf_file, real_file
 from kvtax.terms import Notice, Term
 from kvtax.units import format_bytes
 
@@ -78,14 +79,7 @@ class LlamaCppPlan(Plan):
         if self.asked.fit and not self.rule("fit"):
             self.asked = self.asked._replace(fit=False)
             self.notices.append(Notice("no-fit", f"{self.label} does not fit what is not set: it loads as it is told"))
-        self.shape = shape_of(question.architecture)
-        self.file = gguf_file(
-            question.architecture,
-            self.shape,
-            deployment.quantization,
-            deployment.dtype,
-            fused_qkv_is_value=bool(self.rule("fused_qkv_is_value")),
-        )
+        self.shape, self.file = self._read_file()
         self.era = compute.Era(
             int(self.rule("mask_bytes")),
             int(self.rule("inputs_of_hidden_size")),
@@ -95,6 +89,16 @@ class LlamaCppPlan(Plan):
         self.machine = make_machine(question, self.shape, self.asked)
         self._settle()
         self._say()
+
+    def _read_file(self) -> tuple[Shape, File]:
+        """The file that is loaded: the one at hand, or the one that a plain conversion of the checkpoint makes."""
+        deployment, architecture = self.question.deployment, self.question.architecture
+        if architecture.gguf is not None:
+            return architecture.gguf.shape, real_file(architecture.gguf)
+        shape = shape_of(architecture)
+        fused = bool(self.rule("fused_qkv_is_value"))
+        file = gguf_file(architecture, shape, deployment.quantization, deployment.dtype, fused_qkv_is_value=fused)
+        return shape, file
 
     # ---- versions ----
 
@@ -137,7 +141,7 @@ class LlamaCppPlan(Plan):
 
     def _say(self) -> None:
         deployment, architecture = self.question.deployment, self.question.architecture
-        if deployment.weights_bytes is None:
+        if deployment.weights_bytes is None and architecture.gguf is None:
             message = (
                 f"weights are those of a plain llama-quantize {self.file.preset}, without importance matrix: "
                 f"a file of {format_bytes(self.file.file_bytes)}; publishers' own mixes differ"
@@ -145,10 +149,8 @@ class LlamaCppPlan(Plan):
             self.notices.append(
                 Notice("gguf-preset", message, "give the buffer that llama.cpp prints: --weights-bytes")
             )
-        if (
-            any(tensor.component in ("vision", "audio") for tensor in architecture.tensors)
-            and not deployment.mmproj_bytes
-        ):
+        towers = any(tensor.component in ("vision", "audio") for tensor in architecture.tensors)
+        if towers and not deployment.mmproj_bytes:
             message = "the projector (mmproj) is a file of its own and is not counted, nor is its compute buffer"
             self.notices.append(Notice("no-mmproj", message, "give its size: --mmproj-bytes"))
         if deployment.mmproj_bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.gguf.file import Gguf
 from kvtax.architectures.gguf.shape import Shape
 from kvtax.dtypes import find_dtype
 from kvtax.engines.llama_cpp import inventory
@@ -16,10 +17,10 @@ _OF_DTYPE = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
 class File(NamedTuple):
-    """A GGUF file worked out from a config.
+    """A GGUF file, real or worked out from a config.
 
     Args:
-        preset: canonical name.
+        preset: canonical name, or how the file itself calls its mix.
         origin: where the preset comes from.
         weights: bytes by block, as a card holds them.
         file_bytes: the data section [bytes].
@@ -29,6 +30,21 @@ class File(NamedTuple):
     origin: str
     weights: Weights
     file_bytes: int
+
+
+def real_file(gguf: Gguf) -> File:
+    """A file as its header has it.
+
+    Args:
+        gguf: what the header says.
+
+    Returns:
+        The file.
+
+    Source: ggml-org/llama.cpp b11434 src/llama-model.cpp load_tensors.
+    """
+    weights = weigh(gguf.tensors, gguf.types, len(gguf.shape.layers), padded=True)
+    return File(gguf.label, "header of the GGUF file", weights, gguf.file_bytes)
 
 
 def gguf_file(
