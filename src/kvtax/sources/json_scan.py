@@ -27,7 +27,7 @@ _ESCAPE = (
 """An escape of a JSON string; half a surrogate pair is none."""
 # at most 1,000 repetitions at once, since the engine remembers each of them
 _STRING_PIECE = re.compile(rb'(?:[^"\\\x00-\x1f]+|' + _ESCAPE + rb"){1,1000}")
-_SOUND_ESCAPES = re.compile(rb"(?:[^\\]+|" + _ESCAPE + rb")*")
+_SOUND_ESCAPES = re.compile(rb"[^\\]*(?:" + _ESCAPE + rb"[^\\]*)*")
 _BRACKET = re.compile(r'[\[{]|[\]}]|"(?:[^"\\]|\\.)*"')
 
 
@@ -53,7 +53,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+def _integer(digits: str) -> int | float:
+    """A whole number of 64 bits; `-0` and larger ones are floats, as for serde_json, so that no count is made of them."""
+    number = int(digits)
+    return number if -(2**63) <= number < 2**64 and digits != "-0" else _finite(digits)
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer
+)
 
 
 def check_utf8(data: bytes, where: str, code: str) -> None:

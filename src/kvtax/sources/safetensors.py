@@ -22,8 +22,8 @@ FIRST_READ_BYTES = 100_000
 """What is read at once: most headers fit, so that most files take one request."""
 MAXIMUM_HEADER_BYTES = 100_000_000
 """The format's own limit (safetensors 0.8.0 src/tensor.rs MAX_HEADER_SIZE)."""
-REMOTE_HEADER_BYTES = 25 * 2**20
-"""What is fetched at most from a server (huggingface_hub 2.4.0, which stops there too)."""
+REMOTE_HEADER_BYTES = 25_000_000
+"""What is fetched at most from a server (huggingface_hub 2.4.0 constants.py SAFETENSORS_MAX_HEADER_LENGTH)."""
 MAXIMUM_TENSORS = 1_000_000
 MAXIMUM_DIMENSION = 2**48
 KEPT_METADATA = frozenset(("format", "base_model", "base_model_name_or_path", "modelspec.architecture"))
@@ -33,7 +33,7 @@ UNKNOWN_PREFIX = "unknown:"
 
 _LENGTH_BYTES = 8
 _MAXIMUM_OFFSET = 2**63
-_MAXIMUM_KINDS = 65_536
+_MAXIMUM_KINDS = 8_192
 _BITS = {dtype.safetensors: (dtype.name, dtype.bits) for dtype in DTYPES.values() if dtype.safetensors}
 _ENTRY = re.compile(
     rb'[S]*"([^"\\\x00-\x1f]{0,4096})"[S]*:[S]*\{[S]*"dtype"[S]*:[S]*"([A-Z0-9_]{1,64})"[S]*,'
@@ -148,7 +148,7 @@ class _HeaderReader:
         self.names: set[str] = set()
         self.has_metadata = False
         self.in_order = True
-        self.unknown: dict[str, int] = {}
+        self.unknown = 0
         # what a tag and a shape mean, for the layers that repeat them
         self.kinds: dict[tuple[bytes, bytes], tuple[str, tuple[int, ...], int]] = {}
 
@@ -218,7 +218,7 @@ class _HeaderReader:
                 problem = f"tensor {shown(name)} has {end - begin} bytes; its shape and dtype need {size}"
                 self.scan.fail(problem, "size-mismatch")
             size = end - begin
-            self.unknown[dtype] = self.unknown.get(dtype, 0) + 1
+            self.unknown += 1
         if len(name) > MAXIMUM_NAME_CHARACTERS:
             self.scan.fail(f"tensor {shown(name)} has more than {MAXIMUM_NAME_CHARACTERS} characters", "name-too-long")
         if begin != (self.ends[-1] if self.ends else 0):
@@ -235,6 +235,7 @@ class _HeaderReader:
     def _read_unusual(self) -> bool:
         """An entry in any other form; whether another one follows."""
         scan = self.scan
+        scan.space()
         name = scan.string()
         scan.take(b":")
         if name == "__metadata__":
@@ -336,12 +337,9 @@ class _HeaderReader:
         """One notice for dtypes that are not known."""
         if not self.unknown:
             return []
-        tags = ", ".join(sorted(self.unknown)[:3])
-        count = sum(self.unknown.values())
-        first = next(tensor.name for tensor in self.tensors if tensor.dtype.startswith(UNKNOWN_PREFIX))
-        message = (
-            f"{self.scan.where}: {count} tensors have a dtype that kvtax does not know ({tags}; first {shown(first)})"
-        )
+        first = next(tensor for tensor in self.tensors if tensor.dtype.startswith(UNKNOWN_PREFIX))
+        tag = first.dtype.removeprefix(UNKNOWN_PREFIX)
+        message = f"{self.scan.where}: {self.unknown} tensors have a dtype that kvtax does not know (first: {tag} of {shown(first.name)})"
         return [Notice("unknown-dtype", message, "their bytes are taken from their offsets")]
 
 

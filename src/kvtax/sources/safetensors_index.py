@@ -45,7 +45,7 @@ def read_index(data: bytes, where: str) -> Index:
     Raises:
         ConfigError: too large, not UTF-8, not JSON, a key twice, no weight_map, a shard that is no plain name.
 
-    Source: transformers 5.14.1 utils/hub.py get_checkpoint_shard_files (metadata.total_size, weight_map).
+    Source: huggingface_hub 2.4.0 hf_api.py get_safetensors_metadata (weight_map: tensor -> file in the repository; metadata.total_size).
     """
     if len(data) > MAXIMUM_INDEX_BYTES:
         problem = f"more than {MAXIMUM_INDEX_BYTES // 2**20} MiB: too large for an index"
