@@ -33,6 +33,7 @@ class Dtype(NamedTuple):
 
 
 _TABLE = (
+    # safetensors tags and their bits: safetensors 0.8.0 src/tensor.rs (Dtype, bitsize)
     Dtype("float32", 32, safetensors="F32"),
     Dtype("float16", 16, safetensors="F16"),
     Dtype("bfloat16", 16, safetensors="BF16"),
@@ -40,10 +41,19 @@ _TABLE = (
     Dtype("fp8_e4m3", 8, safetensors="F8_E4M3"),
     Dtype("fp8_e5m2", 8, safetensors="F8_E5M2"),
     Dtype("fp8_e8m0", 8, safetensors="F8_E8M0"),
+    Dtype("fp8_e4m3fnuz", 8, safetensors="F8_E4M3FNUZ"),
+    Dtype("fp8_e5m2fnuz", 8, safetensors="F8_E5M2FNUZ"),
+    Dtype("fp6_e2m3", 6, safetensors="F6_E2M3"),
+    Dtype("fp6_e3m2", 6, safetensors="F6_E3M2"),
+    Dtype("fp4_e2m1", 4, safetensors="F4"),
+    Dtype("complex64", 64, safetensors="C64"),
     Dtype("int64", 64, safetensors="I64"),
     Dtype("int32", 32, safetensors="I32"),
     Dtype("int16", 16, safetensors="I16"),
     Dtype("int8", 8, safetensors="I8"),
+    Dtype("uint64", 64, safetensors="U64"),
+    Dtype("uint32", 32, safetensors="U32"),
+    Dtype("uint16", 16, safetensors="U16"),
     Dtype("uint8", 8, safetensors="U8"),
     Dtype("bool", 8, safetensors="BOOL"),
     Dtype("int4", 4),
