@@ -112,7 +112,9 @@ def sort_files(files: Mapping[str, int | None], index_shards: Iterable[str] | No
     Raises:
         ConfigError: the index names something that cannot be a shard (`invalid-shard-name`).
     """
-    top = {name: _size(size) for name, size in files.items() if "/" not in name and len(name) <= MAXIMUM_NAME_CHARACTERS}
+    top = {
+        name: _size(size) for name, size in files.items() if "/" not in name and len(name) <= MAXIMUM_NAME_CHARACTERS
+    }
     gguf = sort_gguf(files)
     by_format: dict[str, list[str]] = {}
     for name in sorted(top):

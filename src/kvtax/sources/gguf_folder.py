@@ -234,7 +234,9 @@ def _labelled(groups: list[GgufChoice]) -> list[GgufChoice]:
     counts = [Counter(_key(form[level]) for form in forms) for level in (0, 1)]
     found = []
     for group, form in zip(groups, forms, strict=True):
-        label = next((form[level] for level in (0, 1) if form[level] and counts[level][_key(form[level])] == 1), form[2])
+        label = next(
+            (form[level] for level in (0, 1) if form[level] and counts[level][_key(form[level])] == 1), form[2]
+        )
         found.append(group._replace(label=safe(label)))
     return found
 
