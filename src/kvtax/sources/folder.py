@@ -68,7 +68,7 @@ class Contents(NamedTuple):
     Args:
         kind: `model`, `gguf`, `mistral`, `config`, `weights`, `diffusers`, `adapter`, `tokenizer`, `training`, `other` or `empty`.
         configs: the files of CONFIGS that are at the top.
-        index: the index of the safetensors shards at the top, '' where there is none.
+        index_file: the index of the safetensors shards at the top, '' where there is none.
         format: of the weights that count: one of FORMATS, '' where there are none.
         weights: the files that are the model, in order; for `gguf` empty, as one of `gguf.choices` must be picked.
         bytes: of these files [bytes]; None where a size is not known or there are none.
@@ -81,7 +81,7 @@ class Contents(NamedTuple):
 
     kind: str
     configs: tuple[str, ...]
-    index: str
+    index_file: str
     format: str
     weights: tuple[str, ...]
     bytes: int | None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kvtax.errors import ConfigError, UnknownNameError
@@ -132,7 +132,7 @@ def pick(choices: Sequence[GgufChoice], wanted: str) -> GgufChoice:
         ConfigError: a shard is missing (`missing-shard`).
     """
     key = _key(wanted.strip())
-    tests = (
+    tests: tuple[Callable[[GgufChoice], bool], ...] = (
         lambda choice: key in (_key(name) for name in choice.files),
         lambda choice: key in (_key(name.rpartition("/")[2]) for name in choice.files),
         lambda choice: key == _key(choice.label),

@@ -133,10 +133,9 @@ def list_ollama(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     names: set[str] = set()
     for store in ollama_stores(environment):
         left = MAXIMUM_ENTRIES
-        level = [((), os.path.join(store, "manifests"))]
-        parts: tuple[str, ...]
+        level: list[tuple[tuple[str, ...], str]] = [((), os.path.join(store, "manifests"))]
         for depth in range(4):
-            below: list[tuple[Any, str]] = []
+            below: list[tuple[tuple[str, ...], str]] = []
             for parts, folder in level:
                 try:
                     entries = list_folder(folder, left)
@@ -146,7 +145,7 @@ def list_ollama(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
                 kind = FILE if depth == 3 else FOLDER
                 below += [((*parts, one.name), os.path.join(folder, one.name)) for one in entries if one.kind == kind]
             level = below
-        found = (OllamaName(*parts) for parts, _ in level)
+        found = (OllamaName._make(parts) for parts, _ in level)
         names.update(name.shown for name in found if name.valid)
     return tuple(sorted(names))
 
@@ -172,7 +171,7 @@ def _manifest_of(store: str, wanted: OllamaName) -> tuple[OllamaName, str] | Non
             return None
         parts.append(actual)
         path = os.path.join(path, actual)
-    return OllamaName(*parts), path
+    return OllamaName._make(parts), path
 
 
 def _read_model(store: str, name: OllamaName, path: str) -> OllamaModel:
@@ -186,7 +185,7 @@ def _read_model(store: str, name: OllamaName, path: str) -> OllamaModel:
             code="remote-model",
             where=where,
         )
-    paths: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {"model": [], "projector": [], "adapter": [], "draft": []}
     named: dict[str, dict[str, str]] = {"tensor": {}, "json": {}}
     parameters: dict[str, int] = {}
     for layer in layers:
@@ -196,32 +195,36 @@ def _read_model(store: str, name: OllamaName, path: str) -> OllamaModel:
             notices += more
         elif layer.kind in named:
             named[layer.kind][layer.name] = _blob(store, layer, where)
-        elif layer.kind in ("model", "projector", "adapter", "draft"):
-            paths.setdefault(layer.kind, []).append(_blob(store, layer, where))
-    weights = "model" if "model" in paths else "tensor"
+        elif layer.kind in paths:
+            paths[layer.kind].append(_blob(store, layer, where))
+    weights = "model" if paths["model"] else "tensor"
     if weights == "tensor" and not named["tensor"]:
         kinds = ", ".join(sorted({layer.kind for layer in layers}))[:96] or "nothing"
         raise ConfigError(f"names no weights, only {safe(kinds)}", code="no-weights", where=where)
     return OllamaModel(
-        name.shown,
-        path,
-        *(tuple(paths.get(kind, ())) for kind in ("model", "projector", "adapter", "draft")),
-        named["tensor"],
-        named["json"],
-        sum(layer.size for layer in layers if layer.kind == weights),
-        parameters,
-        (*notices, *_about(paths, named["tensor"], name)),
+        name=name.shown,
+        manifest_path=path,
+        model_paths=tuple(paths["model"]),
+        projector_paths=tuple(paths["projector"]),
+        adapter_paths=tuple(paths["adapter"]),
+        draft_paths=tuple(paths["draft"]),
+        tensor_paths=named["tensor"],
+        config_paths=named["json"],
+        model_bytes=sum(layer.size for layer in layers if layer.kind == weights),
+        parameters=parameters,
+        notices=(*notices, *_about(len(paths["model"]), len(named["tensor"]), name)),
     )
 
 
-def _about(paths: Mapping[str, list[str]], tensors: Mapping[str, str], name: OllamaName) -> list[Notice]:
+def _about(models: int, tensors: int, name: OllamaName) -> list[Notice]:
     notices = []
-    models = len(paths.get("model", ()))
     if models > 1:
         text = f"{name.shown} names {models} model files; Ollama loads the last"
         notices.append(Notice("several-models", text))
     if tensors:
-        text = f"{name.shown} is a model of safetensors ({len(tensors)} files), which Ollama runs with MLX, not with llama.cpp"
+        text = (
+            f"{name.shown} is a model of safetensors ({tensors} files), which Ollama runs with MLX, not with llama.cpp"
+        )
         notices.append(Notice("safetensors-model", text))
     return notices
 
