@@ -19,6 +19,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from kvtax.architectures.config import describe
 from kvtax.errors import ConfigError, SourceError, UnknownNameError
 from kvtax.safe_text import safe
 from kvtax.sources.byte_source import LocalFile
@@ -28,6 +29,7 @@ from kvtax.sources.safe_json import parse_json
 from kvtax.terms import Notice
 
 MAXIMUM_MANIFEST_BYTES = 2**20
+_MAXIMUM_PARAMETER_LAYERS = 16
 _MAXIMUM_LAYER_BYTES = 2**60
 _DIGEST = re.compile(r"sha256:[0-9a-fA-F]{64}")
 _SERVICE_STORES = (
@@ -178,6 +180,8 @@ def _read_model(store: str, name: OllamaName, path: str) -> OllamaModel:
     where = f"ollama:{name.shown}"
     manifest, notices = _read_json(path, where)
     layers = _layers(manifest, where)
+    if sum(layer.kind == "params" for layer in layers) > _MAXIMUM_PARAMETER_LAYERS:  # each is read whole
+        raise ConfigError("has too many layers of parameters", code="invalid-manifest", where=where)
     config = _read_config(store, manifest, where)
     if isinstance(config.get("remote_host"), str) and config["remote_host"]:
         raise SourceError(
@@ -258,13 +262,18 @@ def _layer(layer: Mapping[str, Any], where: str) -> _Layer:
         raise ConfigError("`mediaType` or `name` is not a text", code="invalid-manifest", where=where)
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise ConfigError(
-            f"{safe(str(digest), 96)!r} is no digest: sha256: and 64 hexadecimal digits",
+            f"{_shown(digest)} is no digest: sha256: and 64 hexadecimal digits",
             code="invalid-digest",
             where=where,
         )
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= _MAXIMUM_LAYER_BYTES:
-        raise ConfigError(f"`size` {safe(repr(size), 64)} is no size", code="invalid-manifest", where=where)
+        raise ConfigError(f"`size` {_shown(size)} is no size", code="invalid-manifest", where=where)
     return _Layer(media.removeprefix(_MEDIA), digest, size, name or "")
+
+
+def _shown(value: object) -> str:
+    """A value for a message; what nests is only named, since writing it out may go as deep as a file is made."""
+    return {dict: "an object", list: "a list"}.get(type(value)) or describe(value)
 
 
 def _blob(store: str, layer: _Layer, where: str) -> str:
@@ -294,9 +303,7 @@ def _integers(values: Mapping[str, Any], where: str) -> dict[str, int]:
         if value is None:
             continue
         if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > 2**31:
-            raise ConfigError(
-                f"`{key}` {safe(repr(value), 64)} is no 32-bit number", code="invalid-parameter", where=where
-            )
+            raise ConfigError(f"`{key}` {_shown(value)} is no 32-bit number", code="invalid-parameter", where=where)
         found[key] = int(value)
     return found
 
