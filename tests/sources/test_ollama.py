@@ -138,7 +138,7 @@ def test_a_model_of_the_cloud_has_no_weights_here(store: Path) -> None:
     write_manifest(
         store, [], f"{LIBRARY}/gpt-oss/120b-cloud", remote_host="https://ollama.com:443", remote_model="gpt-oss:120b"
     )
-    with pytest.raises(SourceError, match="runs on https://ollama.com:443") as caught:
+    with pytest.raises(SourceError, match=r"runs on https://ollama\.com:443") as caught:
         find_ollama("gpt-oss:120b-cloud", environment(store))
     assert (caught.value.code, caught.value.exit_code) == ("remote-model", 3)
 

@@ -176,7 +176,7 @@ def scan(path: str, index_shards: Iterable[str] | None = None) -> Contents:
         except ConfigError as error:
             if error.code == "too-many-files":
                 raise ConfigError(
-                    f"holds more than {MAXIMUM_ENTRIES:,} entries", code=error.code, where=safe(path, 1024)
+                    f"holds more than {MAXIMUM_ENTRIES:,} entries", code=error.code, where=safe(path)
                 ) from None
             unreadable.append(folder)
             continue

@@ -21,6 +21,7 @@ MAXIMUM_NAME_CHARACTERS = 1024
 DEFAULT_LABELS = ("Q4_K_M", "Q8_0")
 """What llama.cpp looks for, in this order, when a repository is named without a quantisation."""
 
+_SHOWN_CHARACTERS = 500
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})$", re.IGNORECASE)
 _PIECE = re.compile(r"\.gguf(?:\.part\d+of\d+|-split-[a-z]+|\.[a-z])$|-chunk-\d+-of-\d+\.gguf$", re.IGNORECASE)
 _SUFFIX = r"(?:_(?:XXS|XS|S|M|L|XL|XXL|NL|K|KS|KSS|KL|KT|H|P|PT|R4|R8|[0-9]))"
@@ -255,12 +256,14 @@ def _whole(choice: GgufChoice) -> GgufChoice:
 
 
 def _shown(choices: Sequence[GgufChoice], *, files: bool = False) -> str:
-    """Labels (or first files) with sizes, in a line of bounded length."""
-    shown = []
-    for choice in choices[:24]:
+    """Labels (or first files) with sizes, as many as a readable line holds."""
+    shown: list[str] = []
+    for choice in choices:
         size = "size unknown" if choice.bytes is None else format_bytes(choice.bytes)
         part = "" if choice.complete else ", incomplete"
-        shown.append(f"{safe(choice.files[0], 120) if files else choice.label} ({size}{part})")
+        shown.append(f"{safe(choice.files[0] if files else choice.label, 120)} ({size}{part})")
+        if sum(map(len, shown)) > _SHOWN_CHARACTERS:
+            break
     more = len(choices) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 

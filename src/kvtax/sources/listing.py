@@ -44,15 +44,11 @@ def list_folder(path: str, maximum: int = MAXIMUM_ENTRIES) -> list[Entry]:
         with os.scandir(path) as entries:
             for entry in entries:
                 if len(found) >= maximum:
-                    raise ConfigError(
-                        f"holds more than {maximum:,} entries", code="too-many-files", where=safe(path, 1024)
-                    )
+                    raise ConfigError(f"holds more than {maximum:,} entries", code="too-many-files", where=safe(path))
                 found.append(_entry(entry))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a path"
-        raise ConfigError(
-            f"this folder cannot be read: {reason}", code="unreadable-folder", where=safe(path, 1024)
-        ) from None
+        raise ConfigError(f"this folder cannot be read: {reason}", code="unreadable-folder", where=safe(path)) from None
     return sorted(found)
 
 
