@@ -30,9 +30,10 @@ _TOKENIZER = frozenset(
     ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tekken.json", "vocab.json", "merges.txt", "spiece.model")
 )  # fmt: skip
 _SHARD = re.compile(r"^(.+?)[-_.](\d{5,6})-of-(\d{5,6})(\.[A-Za-z0-9]+)$")
-_NO_WEIGHTS = re.compile(
-    r"^(?:training_args|optimizer|scheduler|scaler|rng_state|random_states|trainer_state|tokenizer|ggml-)|optim_states|imatrix", re.IGNORECASE
-)  # fmt: skip
+_TRAINING = re.compile(
+    r"^(?:training_args|optimizer|scheduler|scaler|rng_state|random_states|trainer_state)|optim_states", re.IGNORECASE
+)
+_NO_WEIGHTS = re.compile(r"^(?:tokenizer|ggml-)|imatrix", re.IGNORECASE)
 _ENDINGS = {
     ".safetensors": "safetensors", ".bin": "torch", ".pth": "torch", ".pt": "torch", ".ckpt": "torch",
     ".h5": "tensorflow", ".msgpack": "flax", ".onnx": "onnx", ".ot": "rust",
@@ -187,7 +188,7 @@ def scan(path: str, index_shards: Iterable[str] | None = None) -> Contents:
 
 def _format_of(name: str) -> str:
     """The format of a weight file at the top; '' for what is none."""
-    if _NO_WEIGHTS.search(name) or name.startswith("adapter_model"):
+    if _TRAINING.search(name) or _NO_WEIGHTS.search(name) or name.startswith("adapter_model"):
         return ""
     return _ENDINGS.get(os.path.splitext(name)[1].lower(), "")
 
@@ -269,7 +270,7 @@ def _kind(top: Mapping[str, int | None], chosen: str, files: Mapping[str, int | 
         return "gguf" if chosen == "gguf" else "weights"
     if any(name in _TOKENIZER for name in top):
         return "tokenizer"
-    if any(_NO_WEIGHTS.search(name) for name in top):
+    if any(_TRAINING.search(name) for name in top):
         return "training"
     return "other" if files else "empty"
 

@@ -273,7 +273,9 @@ def _layer(layer: Mapping[str, Any], where: str) -> _Layer:
 
 def _shown(value: object) -> str:
     """A value for a message; what nests is only named, since writing it out may go as deep as a file is made."""
-    return {dict: "an object", list: "a list"}.get(type(value)) or describe(value)
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    return describe(value)
 
 
 def _blob(store: str, layer: _Layer, where: str) -> str:
