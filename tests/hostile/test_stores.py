@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from stores import blob, layer, manifest_path, usual_layers, write_manifest
 from strategies import json_values
 
 ZERO = "0" * 64
+posix = pytest.mark.skipif(sys.platform == "win32", reason="FIFOs, links and control characters in names are POSIX's")
 
 
 def one(**values: Any) -> Callable[[Path], Any]:
@@ -163,6 +165,7 @@ def special_files(path: Path) -> list[tuple[str, Callable[[], None]]]:
 SPECIAL = [name for name, _ in special_files(Path("x"))]
 
 
+@posix
 @pytest.mark.parametrize("kind", SPECIAL)
 def test_a_manifest_that_is_no_file(tmp_path: Path, kind: str) -> None:
     dict(special_files(manifest_path(tmp_path)))[kind]()
@@ -170,6 +173,7 @@ def test_a_manifest_that_is_no_file(tmp_path: Path, kind: str) -> None:
     assert list_ollama(environment(tmp_path)) == ()
 
 
+@posix
 @pytest.mark.parametrize("kind", SPECIAL)
 def test_a_blob_that_is_no_file(tmp_path: Path, kind: str) -> None:
     layers = usual_layers(tmp_path)
@@ -180,6 +184,7 @@ def test_a_blob_that_is_no_file(tmp_path: Path, kind: str) -> None:
     assert failure(lambda: find_ollama("llama3.1:8b", environment(tmp_path))).code == "missing-blob"
 
 
+@posix
 def test_a_blob_may_be_a_link_out_of_the_store(tmp_path: Path) -> None:
     """People keep blobs on another disk; its header is read like any file's."""
     store = tmp_path / "store"
@@ -191,6 +196,7 @@ def test_a_blob_may_be_a_link_out_of_the_store(tmp_path: Path) -> None:
     assert find_ollama("llama3.1:8b", environment(store)).model_bytes == 100
 
 
+@posix
 def test_texts_of_the_model_are_never_read(tmp_path: Path) -> None:
     """A template may be missing or a FIFO: nobody looks."""
     layers = usual_layers(tmp_path)
@@ -202,6 +208,7 @@ def test_texts_of_the_model_are_never_read(tmp_path: Path) -> None:
     assert find_ollama("llama3.1:8b", environment(tmp_path)).parameters["num_ctx"] == 8192
 
 
+@posix
 def test_folders_of_manifests_that_link_to_themselves(tmp_path: Path) -> None:
     write_manifest(tmp_path, usual_layers(tmp_path))
     (tmp_path / "manifests" / "loop").symlink_to(tmp_path / "manifests")
@@ -211,6 +218,7 @@ def test_folders_of_manifests_that_link_to_themselves(tmp_path: Path) -> None:
     assert time.process_time() - start < 1
 
 
+@posix
 def test_names_in_the_store_are_checked_before_they_are_shown(tmp_path: Path) -> None:
     write_manifest(tmp_path, usual_layers(tmp_path), "registry.ollama.ai/library/evil\x1b[2J/latest")
     write_manifest(tmp_path, usual_layers(tmp_path))
@@ -218,6 +226,7 @@ def test_names_in_the_store_are_checked_before_they_are_shown(tmp_path: Path) ->
     assert failure(lambda: find_ollama("evil", environment(tmp_path))).code == "unknown-model"
 
 
+@posix
 def test_too_many_entries(tmp_path: Path) -> None:
     for number in range(MAXIMUM_ENTRIES + 1):
         (tmp_path / f"{number}").touch()
@@ -232,6 +241,7 @@ def test_too_many_entries(tmp_path: Path) -> None:
     assert list_ollama(environment(tmp_path / "models")) == ()
 
 
+@posix
 @pytest.mark.parametrize("kind", SPECIAL)
 @pytest.mark.parametrize("name", ["model.safetensors", "m-Q4_K_M.gguf", "pytorch_model.bin", "config.json"])
 def test_what_is_called_like_weights_and_is_no_file(tmp_path: Path, name: str, kind: str) -> None:
@@ -241,6 +251,7 @@ def test_what_is_called_like_weights_and_is_no_file(tmp_path: Path, name: str, k
     assert found.unreadable == (() if kind == "a folder" else (name,))
 
 
+@posix
 def test_a_folder_that_links_to_itself(tmp_path: Path) -> None:
     (tmp_path / "m-Q4_0.gguf").write_bytes(b"GGUF")
     (tmp_path / "again").symlink_to(tmp_path)
@@ -308,6 +319,7 @@ def test_no_name_leads_out_of_lm_studios_folder(tmp_path: Path, name: str) -> No
     assert failure(lambda: find_lm_studio(name, {"HOME": str(tmp_path)})).code == "invalid-model-name"
 
 
+@posix
 def test_lm_studios_own_files_may_be_anything(tmp_path: Path) -> None:
     models = tmp_path / ".lmstudio" / "models"
     (models / "a\x1b[2J" / "b").mkdir(parents=True)

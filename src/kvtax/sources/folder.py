@@ -212,7 +212,8 @@ def _main_set(names: list[str], usual: tuple[str, ...]) -> tuple[tuple[str, ...]
 
     A repository may hold the model twice: whole and in shards, as the trainer's and as transformers' files, in two dtypes
     (`model.fp16.safetensors`). The names that loaders look for win, in their order; then the longest set of shards;
-    then, where no name says more, all files together, as vLLM loads them.
+    then, where no name says more, all files together. vLLM without an index loads every .safetensors file: what then
+    lies beside the shards (`mtp.safetensors`) is in `left_out`.
     """
     sets: dict[tuple[str, int], list[tuple[int, str]]] = {}
     whole: list[str] = []
