@@ -62,6 +62,17 @@ def test_one_of_several(home: dict[str, str], name: str, files: list[str]) -> No
     assert [choice.label for choice in found.contents.gguf.choices] == ["Q4_K_M", "Q8_0"]
 
 
+def test_a_full_path_below_the_models(home: dict[str, str]) -> None:
+    path = Path(home["HOME"], ".lmstudio/models/bartowski/Big-GGUF")
+    assert find_lm_studio(str(path / "Big-Q8_0-00001-of-00002.gguf"), home).choice == (
+        find_lm_studio("bartowski/Big-GGUF:Q8_0", home).choice
+    )
+    with pytest.raises(InputError):
+        find_lm_studio(str(path / ".." / ".." / ".." / "x" / "y"), home)
+    with pytest.raises(InputError):
+        find_lm_studio("/bartowski/Big-GGUF", home)
+
+
 def test_several_must_be_told_apart(home: dict[str, str]) -> None:
     with pytest.raises(UnknownNameError) as caught:
         find_lm_studio("bartowski/Big-GGUF", home)

@@ -49,6 +49,7 @@ def find_lm_studio(name: str, environment: Mapping[str, str] = os.environ) -> Lm
 
     Args:
         name: `publisher/repository`, with `/file.gguf` or `:Q4_K_M` where it holds several; case does not matter.
+            A full path below the folder of models does as well.
         environment: HOME is looked at.
 
     Raises:
@@ -58,8 +59,8 @@ def find_lm_studio(name: str, environment: Mapping[str, str] = os.environ) -> Lm
             (`ambiguous-quantization`).
         ConfigError: the folder holds no model (`no-model`), or cannot be read.
     """
-    publisher, repository, wanted = _parts(name)
     stores = lm_studio_stores(environment)
+    publisher, repository, wanted = _parts(_inside(name.strip(), stores))
     if not stores:
         raise SourceError(
             "LM Studio has no folder of models on this machine",
@@ -97,8 +98,8 @@ def list_lm_studio(environment: Mapping[str, str] = os.environ) -> tuple[str, ..
 
 def _parts(name: str) -> tuple[str, str, str]:
     """Publisher, repository and what is named in it ('' for nothing)."""
-    path, _, label = name.strip().partition(":")
-    parts = path.strip("/").split("/")
+    path, _, label = name.partition(":")
+    parts = path.removesuffix("/").split("/")
     good = all(
         part not in ("", ".", "..")
         and part.isprintable()
@@ -114,6 +115,17 @@ def _parts(name: str) -> tuple[str, str, str]:
             hint="write publisher/repository, publisher/repository/file.gguf or publisher/repository:Q4_K_M",
         )
     return parts[0], parts[1], file or label
+
+
+def _inside(name: str, stores: tuple[str, ...]) -> str:
+    """A full path below one of the stores as a name, anything else as it is."""
+    if os.path.isabs(name):
+        path = os.path.normpath(name)
+        for store in stores:
+            start = os.path.join(os.path.normpath(store), "")
+            if path.startswith(start):
+                return path[len(start) :].replace(os.sep, "/")
+    return name
 
 
 def _pointer(home: str) -> str:
@@ -155,7 +167,7 @@ def _model(folder: str, name: str, wanted: str) -> LmStudioModel:
     choice: GgufChoice | None = None
     if wanted:
         choice = pick(choices, wanted)
-    elif contents.format == "gguf":
+    elif choices and contents.format != "safetensors":
         labels = [one.label for one in choices]
         if len(choices) > 1:
             raise UnknownNameError(
@@ -166,7 +178,8 @@ def _model(folder: str, name: str, wanted: str) -> LmStudioModel:
             )
         choice = pick(choices, choices[0].files[0])
     elif contents.format != "safetensors":
-        raise ConfigError(f"{name} is {contents.what}", code="no-model", where=safe(folder))
+        problem = f"{name} holds no GGUF or safetensors weights: it is {contents.what}"
+        raise ConfigError(problem, code="no-model", where=safe(folder))
 
     def paths(files: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(os.path.join(folder, *file.split("/")) for file in files)
