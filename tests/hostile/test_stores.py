@@ -236,6 +236,10 @@ def test_too_many_entries(tmp_path: Path) -> None:
     for number in range(2, MAXIMUM_ENTRIES, 2):
         (tmp_path / f"{number}").rename(tmp_path / "deep" / f"{number}")
     assert failure(lambda: scan(str(tmp_path))).code == "too-many-files"
+    (tmp_path / "deeper").mkdir()
+    for number in range(2, MAXIMUM_ENTRIES // 2, 2):  # no folder alone holds too much of what is left
+        (tmp_path / "deep" / f"{number}").rename(tmp_path / "deeper" / f"{number}")
+    assert failure(lambda: scan(str(tmp_path))).code == "too-many-files"
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "manifests").symlink_to(tmp_path)
     assert list_ollama(environment(tmp_path / "models")) == ()

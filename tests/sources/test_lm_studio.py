@@ -133,8 +133,13 @@ def test_where_the_models_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pointer", [b"", b"relative/path", b"\xff\xfe", b"/x\x1b[2J", b"/" + b"y" * 10_000])
-def test_a_pointer_that_leads_nowhere_is_passed_over(tmp_path: Path, pointer: bytes) -> None:
+def test_a_pointer_that_leads_nowhere_is_passed_over(
+    tmp_path: Path, pointer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "relative" / "path" / "models", {"a/c/m-Q8_0.gguf": 1})
+    monkeypatch.chdir(tmp_path)
     write(tmp_path / ".lmstudio" / "models", {"a/b/m-Q8_0.gguf": 1})
     (tmp_path / ".lmstudio-home-pointer").write_bytes(pointer)
     (tmp_path / ".lmstudio" / "settings.json").write_bytes(b'{"downloadsFolder": ["x"]}')
     assert find_lm_studio("a/b", {"HOME": str(tmp_path)}).name == "a/b"
+    assert lm_studio_stores({"HOME": str(tmp_path)}) == (str(tmp_path / ".lmstudio" / "models"),)

@@ -229,10 +229,6 @@ def _main_set(names: list[str], usual: tuple[str, ...]) -> tuple[tuple[str, ...]
         shards = [key for key in sets if key[0] == word.rstrip("-")]
         if shards:
             return _shards(max(shards, key=lambda key: (len(sets[key]), key)), sets)
-        if word == "consolidated" and len(sets) == 0:
-            own = [name for name in whole if name.startswith("consolidated")]
-            if own and len(own) == len(whole):
-                return tuple(own), ()
     if sets:
         return _shards(max(sets, key=lambda key: (len(sets[key]), key)), sets)
     own = [name for name in whole if not name.startswith("consolidated")]

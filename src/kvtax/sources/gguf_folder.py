@@ -209,7 +209,7 @@ def _stem(name: str) -> str:
 
 
 def _grouped(names: Iterable[str], sizes: Mapping[str, int | None]) -> list[GgufChoice]:
-    """One choice for each model, its shards together; the label is still the whole stem."""
+    """One choice for each model, its shards together, of names in order; the label is still the whole stem."""
     groups: dict[tuple[str, int], list[tuple[int, str]]] = {}
     for name in names:
         match = _SHARD.search(name[:-5])
@@ -217,7 +217,6 @@ def _grouped(names: Iterable[str], sizes: Mapping[str, int | None]) -> list[Gguf
         groups.setdefault((_stem(name), count if match else 0), []).append((number, name))
     found = []
     for (stem, count), shards in groups.items():
-        shards.sort()
         files = tuple(name for _, name in shards)
         each = [sizes[name] for name in files]
         total = None if None in each else sum(size for size in each if size is not None)
