@@ -185,6 +185,18 @@ def test_no_store(tmp_path: Path) -> None:
     assert caught.value.code == "no-ollama-store"
 
 
+def test_a_store_of_the_service_that_is_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stat(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(ollama.os, "stat", stat)
+    monkeypatch.setattr(ollama, "_is_folder", lambda path: False)
+    with pytest.raises(SourceError, match="may not look into /var/ollama") as caught:
+        find_ollama("llama3.1", {"OLLAMA_MODELS": "/var/ollama"})
+    monkeypatch.undo()
+    assert caught.value.code == "no-ollama-store"
+
+
 def test_defaults_are_left_out_of_what_is_shown() -> None:
     assert OllamaName("registry.ollama.ai", "library", "m", "t").shown == "m:t"
     assert OllamaName("hf.co", "library", "m", "t").shown == "hf.co/library/m:t"

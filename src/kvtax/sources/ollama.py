@@ -111,8 +111,9 @@ def find_ollama(name: str, environment: Mapping[str, str] = os.environ) -> Ollam
             actual, path = found
             return _read_model(store, actual, path)
     if not stores:
+        closed = ", ".join(safe(place, 200) for place in _places(environment) if _closed(place))
         raise SourceError(
-            "there is no Ollama store on this machine",
+            f"this user may not look into {closed}" if closed else "there is no Ollama store on this machine",
             code="no-ollama-store",
             hint="set OLLAMA_MODELS to the folder that holds `manifests` and `blobs`",
         )
@@ -121,13 +122,7 @@ def find_ollama(name: str, environment: Mapping[str, str] = os.environ) -> Ollam
 
 def ollama_stores(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """The stores that are there: OLLAMA_MODELS alone where it is set, else the user's own and the service's."""
-    given = environment.get("OLLAMA_MODELS", "").strip().strip("\"'")
-    if given:
-        places = [given]
-    else:
-        home = environment.get("HOME") or environment.get("USERPROFILE") or os.path.expanduser("~")
-        places = [os.path.join(home, ".ollama", "models"), *(_SERVICE_STORES if sys.platform == "linux" else ())]
-    return tuple(place for place in places if _is_folder(os.path.join(place, "manifests")))
+    return tuple(place for place in _places(environment) if _is_folder(os.path.join(place, "manifests")))
 
 
 def list_ollama(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
@@ -150,6 +145,25 @@ def list_ollama(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
         found = (OllamaName._make(parts) for parts, _ in level)
         names.update(name.shown for name in found if name.valid)
     return tuple(sorted(names))
+
+
+def _places(environment: Mapping[str, str]) -> tuple[str, ...]:
+    given = environment.get("OLLAMA_MODELS", "").strip().strip("\"'")
+    if given:
+        return (given,)
+    home = environment.get("HOME") or environment.get("USERPROFILE") or os.path.expanduser("~")
+    return os.path.join(home, ".ollama", "models"), *(_SERVICE_STORES if sys.platform == "linux" else ())
+
+
+def _closed(place: str) -> bool:
+    """Whether a store may be there that only the service's user and group can read."""
+    try:
+        os.stat(place)
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 def _is_folder(path: str) -> bool:
