@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from typing import Any
@@ -75,13 +76,13 @@ def changed_values(chance: random.Random, header: dict[str, Any]) -> bytes:
         entry = header[chance.choice(tuple(header))] if header else {}
         way = chance.randrange(9)
         if way == 0 or not isinstance(entry, dict) or not entry:
-            header[chance.choice((*NAMES, *header))] = chance.choice(VALUES)
+            header[chance.choice((*NAMES, *header))] = copy.deepcopy(chance.choice(VALUES))
         elif way == 1:
-            entry[chance.choice(tuple(entry))] = chance.choice(VALUES)
+            entry[chance.choice(tuple(entry))] = copy.deepcopy(chance.choice(VALUES))
         elif way == 2:
             entry.pop(chance.choice(tuple(entry)))
         elif way == 3:
-            entry[chance.choice(("extra", "dtype ", "Shape", "data_offsets"))] = chance.choice(VALUES)
+            entry[chance.choice(("extra", "dtype ", "Shape", "data_offsets"))] = copy.deepcopy(chance.choice(VALUES))
         elif way == 4 and isinstance(entry.get("data_offsets"), list) and entry["data_offsets"]:
             offsets = entry["data_offsets"]
             where = chance.randrange(len(offsets))
