@@ -123,7 +123,8 @@ def read_gguf(source: ByteSource, first_read_bytes: int = FIRST_READ_BYTES) -> G
     """The header of a GGUF file; of its data nothing is read on purpose.
 
     Tensors must lie one behind the other in the order in which they are named, each padded to the alignment, and end within the file: so
-    ggml demands it, and a file that it would not load has no budget. Bytes after the last tensor are no error there, nor here.
+    ggml demands it, and a file that it would not load has no budget. Bytes after the last tensor are no error there, nor here. Stricter
+    than ggml: names and texts must be UTF-8, tensors have a name and at least one element, and the bounds above are tighter.
 
     Args:
         source: the file.
