@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from kvtax.dtypes import DTYPES
+from kvtax.errors import ConfigError
 from kvtax.safe_text import safe
 from kvtax.sources.byte_source import ByteSource
 from kvtax.sources.gguf_window import FIRST_READ_BYTES, HeaderWindow
@@ -23,6 +24,7 @@ MAXIMUM_KEYS = 2**16
 MAXIMUM_TENSORS = 2**17
 MAXIMUM_KEY_BYTES = 2**16 - 1
 MAXIMUM_NAME_BYTES = 1024
+"""Of tensors; ggml takes 63 unless it was built for more."""
 MAXIMUM_TEXT_BYTES = 2**20
 MAXIMUM_KEPT_BYTES = 16 * 2**20
 """All texts of a file that are kept, together."""
@@ -121,7 +123,8 @@ def read_gguf(source: ByteSource, first_read_bytes: int = FIRST_READ_BYTES) -> G
     """The header of a GGUF file; of its data nothing is read on purpose.
 
     Tensors must lie one behind the other in the order in which they are named, each padded to the alignment, and end within the file: so
-    ggml demands it, and a file that it would not load has no budget. Bytes after the last tensor are no error there, nor here.
+    ggml demands it, and a file that it would not load has no budget. Bytes after the last tensor are no error there, nor here. Stricter
+    than ggml: names and texts must be UTF-8, tensors have a name and at least one element, and the bounds above are tighter.
 
     Args:
         source: the file.
@@ -170,18 +173,22 @@ def _version(window: HeaderWindow) -> int:
     Raises:
         ConfigError: code `not-gguf`, `big-endian-gguf` or `unsupported-gguf-version`.
     """
+
+    def refused(problem: str, code: str, hint: str = "") -> ConfigError:
+        return ConfigError(problem, code=code, where=window.source.name, hint=hint)
+
     (magic,) = window.unpack(struct.Struct("4s"))
     if magic != MAGIC:
         hint = "it is a pointer of Git LFS: fetch the file itself" if magic == b"vers" else ""
-        raise window.error("is not a GGUF file: does not begin with GGUF", "not-gguf", hint=hint)
+        raise refused("is not a GGUF file: it does not begin with GGUF", "not-gguf", hint)
     version = window.u32()
     if version and not version & 0xFFFF:
-        raise window.error(
-            "is a GGUF file for big-endian machines, which kvtax does not read", "big-endian-gguf", hint="convert it"
+        raise refused(
+            "is a GGUF file for big-endian machines, which kvtax does not read", "big-endian-gguf", "convert it"
         )
     if version not in (2, 3):
         hint = "no engine reads version 1 any more: convert the model again" if version == 1 else ""
-        raise window.error(f"is GGUF of version {version}; kvtax reads 2 and 3", "unsupported-gguf-version", hint=hint)
+        raise refused(f"is GGUF of version {version}; kvtax reads 2 and 3", "unsupported-gguf-version", hint)
     return version
 
 
