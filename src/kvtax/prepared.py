@@ -64,7 +64,7 @@ class Prepared:
 
     def _with_runner(self, deployment: Deployment) -> Deployment:
         """The deployment with the runner that vLLM takes by itself for a model of embeddings."""
-        runner = self.model.entry.runner if self.model.entry is not None else None
+        runner = self.model.runner
         if deployment.runner is not None or runner is None or deployment.engine != "vllm":
             return deployment
         self.notices.append(

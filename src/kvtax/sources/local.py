@@ -1,4 +1,4 @@
-"""A model on this disk: a config.json, or a directory that holds one."""
+"""A model on this disk, by path: a folder, a config.json, a safetensors file, a GGUF file or one of its shards."""
 
 from __future__ import annotations
 
@@ -6,43 +6,53 @@ import os
 from typing import Any
 
 from kvtax.errors import ConfigError
+from kvtax.safe_text import safe
 from kvtax.sources.safe_json import MAXIMUM_CONFIG_BYTES, parse_json
-from kvtax.terms import Notice
+
+GGUF, SAFETENSORS = ".gguf", ".safetensors"
+NEVER_OPENED = (".bin", ".pt", ".pth", ".ckpt", ".npz", ".pkl", ".msgpack", ".h5")
+"""Files that may run code when they are opened by what made them: their sizes are all that is read."""
 
 
 def looks_like_path(name: str) -> bool:
-    """Whether a model's name means a place on this disk: it is written as a path, or a config is there.
+    """Whether a model's name means a place on this disk: it is written as a path, or such a file is there.
 
     A folder without a config.json that happens to be called like an alias (`llama-3-8b/` with results) hides nothing.
     """
     if (
         name.startswith(("./", "../", "/", "~", ".\\", "..\\"))
-        or name.endswith((".json", "/", "\\"))
+        or name.endswith((".json", GGUF, SAFETENSORS, *NEVER_OPENED, "/", "\\"))
         or name in (".", "..")
     ):
         return True
     if os.path.isabs(name):
         return True
-    return os.path.isfile(os.path.join(name, "config.json")) or ("/" in name and os.path.isfile(name))
+    try:
+        return os.path.isfile(os.path.join(name, "config.json")) or ("/" in name and os.path.exists(name))
+    except ValueError:
+        return False
 
 
-def read_local(path: str) -> tuple[dict[str, Any], dict[str, Any] | None, list[Notice]]:
-    """The config of a path: the parsed config.json, the hf_quant_config.json beside it where there is one, and notices.
+def split_variant(name: str) -> tuple[str, str]:
+    """`folder:Q4_K_M` -> the folder and the quantisation, where the folder is there and the whole is not."""
+    folder, colon, variant = name.rpartition(":")
+    if colon and variant and "/" not in variant and not os.path.exists(name) and os.path.isdir(folder):
+        return folder, variant
+    return name, ""
+
+
+def read_config_file(path: str) -> tuple[dict[str, Any], dict[str, Any] | None, list[Any]]:
+    """The parsed config.json, the hf_quant_config.json beside it where there is one, and notices.
 
     Raises:
-        ConfigError: no such file, not readable, or not a config (code `no-config`, `unreadable-file`, `invalid-json` ...).
+        ConfigError: no such file, not readable, or not a config (code `unreadable-file`, `invalid-json` ...).
     """
-    path = os.path.expanduser(path)
-    directory = path if os.path.isdir(path) else ""
-    file = os.path.join(directory, "config.json") if directory else path
-    shown = _shown(file)
-    if directory and not os.path.isfile(file):
-        raise ConfigError("this directory holds no config.json", code="no-config", where=_shown(path))
-    config, notices = parse_json(read_bytes(file, shown), shown)
+    shown = safe(path)
+    config, notices = parse_json(read_bytes(path, shown), shown)
     extra = None
-    beside = os.path.join(os.path.dirname(file), "hf_quant_config.json")
-    if os.path.basename(file) == "config.json" and os.path.isfile(beside):
-        extra, more = parse_json(read_bytes(beside, _shown(beside)), _shown(beside))
+    beside = os.path.join(os.path.dirname(path), "hf_quant_config.json")
+    if os.path.basename(path) == "config.json" and os.path.isfile(beside):
+        extra, more = parse_json(read_bytes(beside, safe(beside)), safe(beside))
         notices += more
     return config, extra, notices
 
@@ -55,7 +65,7 @@ def index_total_bytes(path: str) -> int | None:
     if not os.path.isfile(index):
         return None
     try:
-        values, _ = parse_json(read_bytes(index, _shown(index)), _shown(index))
+        values, _ = parse_json(read_bytes(index, safe(index)), safe(index))
     except ConfigError:
         return None
     metadata = values.get("metadata")
@@ -82,7 +92,3 @@ def read_bytes(path: str, where: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a path"
         raise ConfigError(f"cannot be read: {reason}", code="unreadable-file", where=where) from None
-
-
-def _shown(path: str) -> str:
-    return path if path.isprintable() and len(path) <= 256 else ascii(path)[:256]

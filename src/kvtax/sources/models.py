@@ -7,11 +7,10 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kvtax.errors import SourceError, UnknownNameError
+from kvtax.errors import UnknownNameError
 from kvtax.sources.data_files import configs_dir, read_json
 
 _SEPARATORS = str.maketrans({" ": None, "-": None, "_": None, ":": None})
-_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 _cache: dict[str, Any] = {}
 
 
@@ -47,7 +46,6 @@ def find_model(name: str, extra: Sequence[ModelEntry] = ()) -> ModelEntry:
 
     Raises:
         UnknownNameError: nothing is called so (`unknown-model`), or several are (`ambiguous-model`).
-        SourceError: it is a hub id, but not one of the catalogue (`not-in-catalogue`).
     """
     wanted = name.strip().lower()
     for entry in extra:
@@ -144,28 +142,27 @@ def _loose(name: str) -> str:
     return name.translate(_SEPARATORS)
 
 
-def _is_hub_id(name: str) -> bool:
-    organisation, slash, repository = name.partition("/")
-    return bool(slash) and all(
-        0 < len(part) <= 96 and part[0] not in ".-" and _ID_CHARACTERS.issuperset(part) and not part.endswith(".json")
-        for part in (organisation, repository)
-    )
+def hub_id_of(name: str) -> str:
+    """The repository on the hub that a name means: one that the catalogue knows of without having it, or `org/name`; '' for none."""
+    from kvtax.sources.hub.names import looks_like_hub_name
+
+    known = _index()["absent"].get(name.strip().lower(), "")
+    return str(known) or (name.strip() if looks_like_hub_name(name.strip()) else "")
 
 
-def _not_found(name: str, wanted: str, extra: Sequence[ModelEntry]) -> UnknownNameError | SourceError:
-    data = _index()
-    hub_id = data["absent"].get(wanted, name if _is_hub_id(wanted) else "")
+def close_ids(name: str) -> list[str]:
+    """Hub ids of the catalogue that are spelt nearly like a name."""
     from difflib import get_close_matches
 
-    if hub_id:
-        known = {row["id"].lower(): row["id"] for row in data["rows"]}
-        close = [known[match] for match in get_close_matches(wanted[:192], known, n=3, cutoff=0.8)]
-        closest = f"did you mean {', '.join(close)}? Otherwise " if close else ""
-        return SourceError(
-            f"{hub_id} is not in the catalogue, and looking a model up on the hub is not available yet",
-            code="not-in-catalogue",
-            hint=f"{closest}download its config.json and pass the path of that file as the model",
-        )
+    known = {row["id"].lower(): row["id"] for row in _index()["rows"]}
+    wanted = name.lower().partition("@")[0].partition(":")[0][:192]
+    return [known[match] for match in get_close_matches(wanted, known, n=3, cutoff=0.8)]
+
+
+def _not_found(name: str, wanted: str, extra: Sequence[ModelEntry]) -> UnknownNameError:
+    from difflib import get_close_matches
+
+    data = _index()
     ids = {row["id"].lower().rpartition("/")[2]: row["id"] for row in data["rows"]}
     ids.update((known, row["id"]) for known, row in data["names"].items())
     ids.update((known, entry.id) for entry in extra for known in (entry.id.lower(), *entry.aliases))
@@ -179,7 +176,7 @@ def _not_found(name: str, wanted: str, extra: Sequence[ModelEntry]) -> UnknownNa
         f"no model is called {name[:96]!r}",
         code="unknown-model",
         suggestions=suggestions,
-        hint=f"{closest}A model is an alias, a hub id such as Qwen/Qwen3-8B, or the path of a config.json",
+        hint=f"{closest}A model is an alias, a hub id such as Qwen/Qwen3-8B, a path, or ollama:NAME",
     )
 
 

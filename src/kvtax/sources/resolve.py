@@ -1,4 +1,4 @@
-"""From a model's name to its Architecture: catalogue, path or a config at hand."""
+"""From a model's name to its Architecture: catalogue, path, store, hub, or a config at hand."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.registry import read_architecture
 from kvtax.errors import KvtaxError, UnsupportedArchitectureError
 from kvtax.sources.class_defaults import class_defaults
-from kvtax.sources.local import index_total_bytes, looks_like_path, read_local
-from kvtax.sources.models import ModelEntry, find_model, read_config, read_quant_config
+from kvtax.sources.local import looks_like_path
+from kvtax.sources.models import ModelEntry, close_ids, find_model, hub_id_of, read_config, read_quant_config
 from kvtax.terms import Notice
 from kvtax.units import format_bytes
+
+COUNTED = "worked out from config.json"
 
 
 class Model(NamedTuple):
@@ -25,6 +27,10 @@ class Model(NamedTuple):
         architecture: what it is.
         entry: its place in the catalogue, None outside it.
         notices: what the reader should know about the config.
+        weights_source: where the bytes of its weights are known from, in words.
+        runner: `pooling` where vLLM takes that runner by itself.
+        limits: of what is generated, as generation_config.json sets them [tokens].
+        settings: fields of a deployment that come with the model (the projector's bytes, Ollama's num_ctx).
     """
 
     id: str
@@ -32,58 +38,98 @@ class Model(NamedTuple):
     architecture: Architecture
     entry: ModelEntry | None
     notices: tuple[Notice, ...]
+    weights_source: str = COUNTED
+    runner: str | None = None
+    limits: Mapping[str, int] = {}
+    settings: Mapping[str, int] = {}
 
 
 _FOUND: dict[str, Model] = {}
 
 
 def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Model:
-    """The model of a name (alias, hub id, path) or of a parsed config.
+    """The model of a name (alias, hub id, path, `ollama:name`) or of a parsed config.
 
     Raises:
         UnknownNameError: no such name.
-        SourceError: a hub id that is not in the catalogue.
-        ConfigError: a config that cannot be read.
+        SourceError: it cannot be had from where it is.
+        ConfigError: a config or a header that cannot be read.
         UnsupportedArchitectureError: a config that is not understood.
     """
     if not isinstance(model, str):
         architecture = read_architecture(model, class_defaults)
         code = _about_code(model)
         return Model("(config)", "the config that was given", architecture, None, (*code, *_about(architecture)))
-    if looks_like_path(model):
-        config, quant_config, notices = read_local(model)
-        try:
-            architecture = read_architecture(config, class_defaults, extra_quantization=quant_config)
-        except UnsupportedArchitectureError as error:
-            raise _with_weights(error, index_total_bytes(model), "model.safetensors.index.json beside it") from None
-        return Model(
-            model, f"file {model}", architecture, None, (*notices, *_about_code(config), *_about(architecture))
-        )
     if not extra and model in _FOUND:
         return _FOUND[model]
+    if looks_like_path(model):
+        from kvtax.sources.found_model import model_of
+        from kvtax.sources.path_model import read_path
+
+        return model_of(read_path(model))
+    from kvtax.sources import stores
+
+    if stores.names_store(model):
+        from kvtax.sources.found_model import model_of
+
+        return model_of(stores.read_store(model))
     try:
         entry = find_model(model, extra)
-    except KvtaxError:
-        if os.path.isdir(model):  # then the folder was meant, and what it lacks is worth more than similar names
-            read_local(model)
-        raise
+    except KvtaxError as error:
+        return _elsewhere(model, error)
+    found = _of_entry(model, entry, extra)
+    if not extra and len(_FOUND) < 512:
+        _FOUND[model] = found
+    return found
+
+
+def _elsewhere(model: str, unknown: KvtaxError) -> Model:
+    """What is not in the catalogue: a folder on this disk, or a repository on the hub.
+
+    Raises:
+        KvtaxError: it is neither, or cannot be had.
+    """
+    from kvtax.sources.found_model import model_of
+
+    if os.path.isdir(model.rpartition(":")[0] or model) or os.path.isdir(model):
+        from kvtax.sources.path_model import read_path
+
+        return model_of(read_path(model))
+    target = hub_id_of(model)
+    if not target or unknown.code == "ambiguous-model":
+        raise unknown
+    from kvtax.sources.hub.names import parse_hub_name
+    from kvtax.sources.hub.read import read_hub
+
+    try:
+        return model_of(read_hub(parse_hub_name(target)))
+    except KvtaxError as error:
+        close = close_ids(target) if error.code in _NOT_THERE else []
+        if not close:
+            raise
+        hint = f"did you mean {', '.join(close)}? Otherwise {error.hint[:1].lower()}{error.hint[1:]}"
+        raise type(error)(error.message, code=error.code, hint=hint, where=error.where) from None
+
+
+_NOT_THERE = frozenset(("hub-missing", "hub-private", "hub-offline", "hub-unreachable", "hub-timeout"))
+
+
+def _of_entry(model: str, entry: ModelEntry, extra: Sequence[ModelEntry]) -> Model:
+    """A model of the catalogue."""
     try:
         architecture = read_architecture(
             read_config(entry), class_defaults, extra_quantization=read_quant_config(entry)
         )
     except UnsupportedArchitectureError as error:
         published = None if entry.parameters is None else 2 * entry.parameters
-        raise _with_weights(error, published, "published parameters in 16 bit") from None
+        raise with_weights(error, published, "published parameters in 16 bit") from None
     about = [*_about_entry(entry), *_about(architecture)]
     if entry in extra:
         about += _about_hidden(model)
-    found = Model(entry.id, f"catalogue: {entry.source}", architecture, entry, tuple(about))
-    if not extra and len(_FOUND) < 512:
-        _FOUND[model] = found
-    return found
+    return Model(entry.id, f"catalogue: {entry.source}", architecture, entry, tuple(about), runner=entry.runner)
 
 
-def _with_weights(error: UnsupportedArchitectureError, size: int | None, source: str) -> UnsupportedArchitectureError:
+def with_weights(error: UnsupportedArchitectureError, size: int | None, source: str) -> UnsupportedArchitectureError:
     """The same error, with the weights alone in its hint where they can be known."""
     if size is None:
         return error
@@ -117,6 +163,11 @@ def _about_code(config: Mapping[str, Any]) -> list[Notice]:
     return [
         Notice("remote-code", f"{' and '.join(named)} in the config: code of the repository is never fetched or run")
     ]
+
+
+def about(config: Mapping[str, Any] | None, architecture: Architecture) -> tuple[Notice, ...]:
+    """What the reader should know of a config outside the catalogue, and of what was made of it."""
+    return (*_about_code(config or {}), *_about(architecture))
 
 
 def _about(architecture: Architecture) -> tuple[Notice, ...]:

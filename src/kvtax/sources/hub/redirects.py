@@ -1,0 +1,55 @@
+"""Where a hub may send its reader on to: never to a file, never from the world into a private network, never from https to http."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from kvtax.sources.hub import failures, settings
+
+
+def check_redirect(endpoint: str, start: str, target: str, name: str) -> None:
+    """Refuse a redirect that leads where no hub leads.
+
+    Args:
+        endpoint: where the request began.
+        start: the address that answered.
+        target: where it points to.
+        name: of the model, for messages.
+
+    Raises:
+        SourceError: code `hub-redirects`.
+    """
+    try:
+        parts = urlsplit(target)
+        host = (parts.hostname or "").lower()
+    except ValueError:
+        host = ""
+    if not host or parts.scheme not in ("http", "https"):
+        raise failures.refused(name, "points to something that is no web address", "hub-redirects")
+    if urlsplit(start).scheme == "https" and parts.scheme == "http":
+        raise failures.refused(name, "points from https to http", "hub-redirects")
+    if is_private(host) and not is_private(settings.host_of(endpoint)):
+        raise failures.refused(name, "points into a private network", "hub-redirects")
+    if _is_link_local(host):
+        raise failures.refused(name, "points to an address of the machine's own network card", "hub-redirects")
+
+
+def is_private(host: str) -> bool:
+    """Whether a host is this machine or an address of a private network; names other than localhost are not looked up."""
+    if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
+        return True
+    address = _address(host)
+    return address is not None and (not address.is_global or address.is_multicast)
+
+
+def _is_link_local(host: str) -> bool:
+    address = _address(host)
+    return address is not None and address.is_link_local
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
