@@ -292,7 +292,28 @@ def make_deployment(fields: Mapping[str, Any]) -> Deployment:
         values[name] = checked
     if not values.get("model"):
         raise InputError("no model is given", code="no-model", hint="name one: --model llama-3-8b")
-    return Deployment(**(values | {"engine": find_engine(values.get("engine", "vllm"))}))
+    return Deployment(**(values | {"engine": find_engine(values.get("engine") or usual_engine(values["model"]))}))
+
+
+def usual_engine(model: str | Mapping[str, Any]) -> str:
+    """The engine where none is given: the program whose store the model's name begins with, llama.cpp for a GGUF file, else vllm.
+
+    >>> usual_engine("ollama:llama3.1:8b"), usual_engine("./Qwen3-8B-Q4_K_M.gguf"), usual_engine("llama-3-8b")
+    ('ollama', 'llama.cpp', 'vllm')
+    """
+    if not isinstance(model, str):
+        return "vllm"
+    name = model.strip().lower()
+    for start, engine in _STORE_ENGINES.items():
+        if name.startswith(start):
+            return engine
+    bare = name.partition("@")[0]
+    repository, colon, variant = bare.partition(":")
+    is_file = name.endswith(".gguf") or (bool(colon) and "/" in repository and "//" not in bare and bool(variant))
+    return "llama.cpp" if is_file or repository.endswith("gguf") else "vllm"
+
+
+_STORE_ENGINES = {"ollama:": "ollama", "lmstudio:": "lm-studio", "lm-studio:": "lm-studio"}
 
 
 def find_engine(name: str) -> str:

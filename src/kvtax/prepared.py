@@ -25,6 +25,11 @@ FEW_STARTS = 10
 """An interval that rests on fewer real starts says so."""
 
 
+READ_GGUF = frozenset(("llama.cpp", "ollama", "lm-studio", "vllm", "sglang", "transformers"))
+"""Engines that load GGUF files. Source: vllm 0.33.0 model_loader/gguf_loader.py; sglang model_loader/loader.py GGUFModelLoader;
+huggingface/transformers modeling_gguf_pytorch_utils.py (turns them into floats)."""
+
+
 class Prepared:
     """Everything about a deployment but the length and number of its requests: worked out once, reused for each length."""
 
@@ -32,12 +37,15 @@ class Prepared:
         self.deployment = deployment
         self.model: Model = find(deployment.model, models)
         self.notices: list[Notice] = list(self.model.notices)
+        deployment = self._with_settings(deployment)
         cards = _find_cards(deployment, gpus, self.notices)
         smallest = min(cards, key=lambda card: card.total_bytes)
         self.gpu = smallest.gpu if len({card.gpu for card in cards}) == 1 else _together(cards, smallest)
         architecture = self.model.architecture
         name = deployment.quantization
-        if name and not names_own_formats(deployment.engine) and not _is_own(name, architecture.quantization):
+        if architecture.gguf is not None:
+            deployment = self._of_gguf(deployment, architecture)
+        elif name and not names_own_formats(deployment.engine) and not _is_own(name, architecture.quantization):
             if is_gguf_preset(name):
                 deployment = self._with_gguf(deployment, name)
             else:
@@ -56,6 +64,12 @@ class Prepared:
         )
         self.plan = make_plan(self.question)
         self.notices += self.plan.notices
+        if architecture.gguf is not None and deployment.engine not in READ_GGUF:
+            self.plan.refusal = self.plan.refusal or Notice(
+                "gguf-not-in-engine",
+                f"{deployment.engine} does not load GGUF files",
+                "engines that do: " + ", ".join(sorted(READ_GGUF)),
+            )
         self.ranks = self.plan.cards
         self.gpu_count = max(self.ranks, len(cards)) if deployment.gpu_count is None else deployment.gpu_count
         self.engine_known = self.plan.known
@@ -75,6 +89,47 @@ class Prepared:
             )
         )
         return deployment._replace(runner=runner)
+
+    def _with_settings(self, deployment: Deployment) -> Deployment:
+        """The deployment with what comes with the model (its projector, Ollama's num_ctx), where the engine has such a field."""
+        projector, context = self.model.settings.get("mmproj_bytes"), self.model.settings.get("num_ctx")
+        if projector and names_own_formats(deployment.engine) and deployment.mmproj_bytes is None:
+            deployment = deployment._replace(mmproj_bytes=projector)
+        lengths = (deployment.num_ctx, deployment.n_ctx, deployment.max_model_len)
+        if context and deployment.engine == "ollama" and lengths == (None, None, None):
+            self.notices.append(Notice("num-ctx", f"the model's own Modelfile sets num_ctx {context}"))
+            deployment = deployment._replace(num_ctx=context)
+        return deployment
+
+    def _of_gguf(self, deployment: Deployment, architecture: Architecture) -> Deployment:
+        """The deployment of a model that is a GGUF file: its formats are what they are, and other engines share them out evenly.
+
+        Raises:
+            InputError: another quantisation is asked for.
+        """
+        name, own = deployment.quantization, architecture.quantization
+        if name and not _is_own(name.removeprefix("gguf-"), own):
+            raise InputError(
+                f"the model is a GGUF file in {getattr(own, 'name', '')}, not in {name!r:.64}",
+                code="quantization-of-file",
+                hint="leave --quantization out, or name the model itself",
+                where="quantization",
+            )
+        deployment = deployment._replace(quantization=None)
+        if deployment.weights_bytes is not None or names_own_formats(deployment.engine):
+            return deployment
+        ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size
+        size, message = (
+            architecture.weight_bytes(),
+            "the weights are those of the GGUF file, kept as they are in it and shared out evenly",
+        )
+        if deployment.engine == "transformers":
+            size, message = (
+                2 * architecture.parameters,
+                "transformers turns the weights of a GGUF file into 16 bit when it loads them",
+            )
+        self.notices.append(Notice("gguf-in-engine", message, "give them as the engine prints them: --weights-bytes"))
+        return deployment._replace(weights_bytes=-(-size // ranks))
 
     def _with_gguf(self, deployment: Deployment, preset: str) -> Deployment:
         """The deployment with the weights of a GGUF file, which engines other than llama.cpp keep as they are in it."""

@@ -10,7 +10,8 @@ import kvtax
 from kvtax.planning.levers import levers
 from kvtax.views import csv_form
 from kvtax.views.explain import explain
-from kvtax.views.sheet import INFORMATIVE, make_sheet
+from kvtax.views.notices import INFORMATIVE
+from kvtax.views.sheet import make_sheet
 from kvtax.views.table import bar, table_text
 
 CASES = {

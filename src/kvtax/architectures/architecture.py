@@ -206,6 +206,14 @@ class Architecture:
         """Bytes that the files hold, MTP and all."""
         return sum(stored.bytes for stored in self.stored_tensors() if stored.source.stored)
 
+    def dtype_bytes(self) -> dict[str, int]:
+        """Bytes that the files hold by dtype, MTP and all, the largest first."""
+        found: dict[str, int] = {}
+        for stored in self.stored_tensors():
+            if stored.source.stored:
+                found[stored.dtype] = found.get(stored.dtype, 0) + stored.bytes
+        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
     # ---- caches ----
 
     def kv_bytes(self, tokens: int, dtype: str = "bfloat16") -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvtax.cli.engine_options import ENGINE_OPTIONS
 from kvtax.cli.exits import Exit, UsageError, say, say_error, worst
+from kvtax.cli.network import settle_network
 from kvtax.cli.options import (
     CARD_OPTIONS,
     CATALOGUE,
@@ -14,6 +15,7 @@ from kvtax.cli.options import (
     FORMAT_OPTIONS,
     LOAD_OPTIONS,
     MODEL_OPTIONS,
+    OFFLINE,
     STRICT,
     Argument,
     Command,
@@ -46,6 +48,7 @@ def run(values: Mapping[str, Any]) -> int:
         if values.get("explain") and look.format == "csv":
             raise UsageError("--explain does not go with csv", hint="table, plain, json, markdown and html take it")
         models, gpus = read_catalogue(values)
+        settle_network(values)
         fields = deployment_fields(values)
         notices = _prepare_model(fields, values)
         cards, common = _cards(values)
@@ -223,7 +226,7 @@ def _exit_code(answers: Sequence[Answer], *, common: bool, strict: bool, quiet: 
         codes = [Exit.OK]
     codes += [answer.exit_code for _, answer in answers if isinstance(answer, KvtaxError)]
     if strict:
-        from kvtax.views.sheet import INFORMATIVE
+        from kvtax.views.notices import INFORMATIVE
 
         assumed = sorted({notice.code for budget in budgets for notice in budget.notices} - INFORMATIVE)
         if assumed:
@@ -243,6 +246,7 @@ COMMAND = Command(
     arguments=(Argument("model_argument", "MODEL", "The same as --model."),),
     options=(
         *MODEL_OPTIONS,
+        OFFLINE,
         *CARD_OPTIONS,
         *LOAD_OPTIONS,
         *ENGINE_OPTIONS,

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from kvtax.cli.engine_options import ENGINE_OPTIONS
 from kvtax.cli.exits import Exit, UsageError
+from kvtax.cli.network import settle_network
 from kvtax.cli.options import (
     CATALOGUE,
     FLAG,
     LOAD_OPTIONS,
     MODEL,
+    MODEL_HELP,
+    OFFLINE,
     Argument,
     Command,
     Option,
@@ -38,6 +41,7 @@ def run(values: Mapping[str, Any]) -> int:
     with open_outlet(values) as outlet:
         look = choose_look(values, outlet, PAGE_FORMATS)
         models, _ = read_catalogue(values)
+        settle_network(values)
         model, notices = _find(values, models)
         from kvtax.planning.anatomy import dissect
         from kvtax.units import parse_tokens
@@ -114,10 +118,10 @@ COMMAND = Command(
         Argument(
             "model_argument",
             "MODEL",
-            "Alias, hub id, path of a config.json or of a model directory, or - for a config on stdin.",
+            MODEL_HELP,
         ),
     ),
-    (MODEL._replace(help="The same as MODEL."), TENSORS, _LENGTH, _KV_DTYPE, CATALOGUE, *PAGE_OPTIONS),
+    (MODEL._replace(help="The same as MODEL."), TENSORS, _LENGTH, _KV_DTYPE, OFFLINE, CATALOGUE, *PAGE_OPTIONS),
     (
         ("where the parameters and the KV of a model are", "kvtax inspect gemma-3-27b"),
         ("a config of your own, tensor by tensor", "kvtax inspect ./my-model/config.json --tensors"),

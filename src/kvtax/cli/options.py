@@ -68,10 +68,11 @@ class Command(NamedTuple):
 
 _MODEL, _CARD, _LOAD, _OUTPUT = "Model", "Cards", "Requests", "Output"
 
+MODEL_HELP = "Alias, org/name[@revision][:GGUF quantisation] on the hub, path of a folder or file, ollama:NAME, or - for a config on stdin."
 MODEL = Option(
     "model",
     ("-m", "--model"),
-    "Alias, hub id, path of a config.json or of a model directory, or - for a config on stdin.",
+    MODEL_HELP,
     _MODEL,
     metavar="MODEL",
 )
@@ -123,6 +124,9 @@ LOAD_OPTIONS = (
         _LOAD,
         metavar="N",
     ),
+)
+OFFLINE = Option(
+    "offline", ("--offline",), "No request: what is on this disk is all there is [HF_HUB_OFFLINE].", _MODEL, FLAG
 )
 CATALOGUE = Option(
     "catalogue",

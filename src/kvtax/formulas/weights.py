@@ -201,7 +201,7 @@ def _expert_elements(shape: tuple[int, ...], tensor: Tensor, count: int, ranks: 
 
 
 def element_bytes(elements: int, dtype: str) -> int:
-    """Bytes of elements as stored: elements * bits // 8.
+    """Bytes of elements as stored: ceil(elements * bits / 8), and a scale for each block of a format that has blocks (GGUF).
 
     Args:
         elements: of one dtype [elements].
@@ -215,4 +215,4 @@ def element_bytes(elements: int, dtype: str) -> int:
     >>> element_bytes(8030261248, "bfloat16")
     16060522496
     """
-    return -(-elements * find_dtype(dtype).bits // 8)
+    return find_dtype(dtype).bytes(elements)

@@ -15,6 +15,8 @@ from kvtax.sources.models import ModelEntry, close_ids, find_model, hub_id_of, r
 from kvtax.terms import Notice
 from kvtax.units import format_bytes
 
+STORES = ("ollama:", "lmstudio:", "lm-studio:")
+"""What names of models in other programs' stores begin with."""
 COUNTED = "worked out from config.json"
 
 
@@ -63,16 +65,13 @@ def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Mo
     if not extra and model in _FOUND:
         return _FOUND[model]
     if looks_like_path(model):
+        return _of_path(model)
+    if model.lower().startswith(STORES):
         from kvtax.sources.found_model import model_of
-        from kvtax.sources.path_model import read_path
+        from kvtax.sources.recent import read_once
+        from kvtax.sources.stores import read_store
 
-        return model_of(read_path(model))
-    from kvtax.sources import stores
-
-    if stores.names_store(model):
-        from kvtax.sources.found_model import model_of
-
-        return model_of(stores.read_store(model))
+        return read_once(model, lambda: model_of(read_store(model)))
     try:
         entry = find_model(model, extra)
     except KvtaxError as error:
@@ -92,23 +91,33 @@ def _elsewhere(model: str, unknown: KvtaxError) -> Model:
     from kvtax.sources.found_model import model_of
 
     if os.path.isdir(model.rpartition(":")[0] or model) or os.path.isdir(model):
-        from kvtax.sources.path_model import read_path
-
-        return model_of(read_path(model))
+        return _of_path(model)
     target = hub_id_of(model)
     if not target or unknown.code == "ambiguous-model":
         raise unknown
     from kvtax.sources.hub.names import parse_hub_name
     from kvtax.sources.hub.read import read_hub
+    from kvtax.sources.recent import read_once
 
     try:
-        return model_of(read_hub(parse_hub_name(target)))
+        return read_once(target, lambda: model_of(read_hub(parse_hub_name(target))))
     except KvtaxError as error:
         close = close_ids(target) if error.code in _NOT_THERE else []
         if not close:
             raise
         hint = f"did you mean {', '.join(close)}? Otherwise {error.hint[:1].lower()}{error.hint[1:]}"
         raise type(error)(error.message, code=error.code, hint=hint, where=error.where) from None
+
+
+def _of_path(model: str) -> Model:
+    """What lies at a path."""
+    from kvtax.sources.found_model import model_of
+    from kvtax.sources.path_model import read_path
+    from kvtax.sources.recent import read_once
+
+    place = os.path.expanduser(model)
+    folder = place if os.path.isdir(place) else os.path.dirname(place) or "."
+    return read_once(model, lambda: model_of(read_path(model)), folder)
 
 
 _NOT_THERE = frozenset(("hub-missing", "hub-private", "hub-offline", "hub-unreachable", "hub-timeout"))

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from kvtax.sources.found import Found
 
-OLLAMA = "ollama:"
-LM_STUDIO = ("lmstudio:", "lm-studio:")
-
-
-def names_store(name: str) -> bool:
-    """Whether a name begins with that of a store."""
-    return name.lower().startswith((OLLAMA, *LM_STUDIO))
-
 
 def read_store(name: str) -> Found:
     """The model of a store.
@@ -20,7 +12,7 @@ def read_store(name: str) -> Found:
         KvtaxError: there is no such model, or it is wrong.
     """
     rest = name.partition(":")[2]
-    return _ollama(rest) if name.lower().startswith(OLLAMA) else _lm_studio(name, rest)
+    return _ollama(rest) if name.lower().startswith("ollama:") else _lm_studio(name, rest)
 
 
 def _ollama(rest: str) -> Found:

@@ -53,6 +53,9 @@ def _model(model: Model) -> dict[str, Any]:
     return {
         "id": model.id,
         "source": model.source,
+        "weights_source": model.weights_source,
+        "checkpoint_bytes_by_dtype": architecture.dtype_bytes(),
+        "generation_limits": dict(model.limits),
         "kind": "file" if entry is None else entry.kind,
         "aliases": [] if entry is None else list(entry.aliases),
         "config_from": None if entry is None else entry.config_from,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvtax.planning.anatomy import Anatomy
+from kvtax.sources.resolve import COUNTED
 from kvtax.terms import Notice
 from kvtax.units import format_bytes, format_count, format_share
 from kvtax.views.inspect_kv import formats_block, growth_block, layers_block, ranks_block
@@ -58,6 +59,10 @@ def _about(model: Model, anatomy: Anatomy) -> Facts:
     if files is not None:
         text = f"{format_bytes(files)}, {format_count(architecture.checkpoint_parameters or 0)} elements in the files"
         facts.append(Fact("checkpoint_bytes", "checkpoint", text, files))
+        kinds = architecture.dtype_bytes()
+        if len(kinds) > 1:
+            shown = [f"{dtype} {format_bytes(held)}" for dtype, held in list(kinds.items())[:6]]
+            facts.append(Fact("dtypes", "formats", ", ".join(shown)))
     facts.append(Fact("shape", "shape", _shape(anatomy)))
     limit = architecture.max_position_embeddings
     facts.append(
@@ -68,6 +73,9 @@ def _about(model: Model, anatomy: Anatomy) -> Facts:
             limit,
         )
     )
+    if model.limits:
+        limits = ", ".join(f"{key} {value:,}" for key, value in model.limits.items())
+        facts.append(Fact("generation_limits", "generation", f"{limits} (generation_config.json)"))
     facts += _kv_facts(anatomy)
     facts.append(Fact("source", "config", model.source))
     return Facts("model", "", tuple(facts))
@@ -142,7 +150,13 @@ def _sources(model: Model, anatomy: Anatomy) -> Facts:
     defaults = ", ".join(f"{key}={_default_text(value)}" for key, value in model.architecture.defaults_used.items())
     facts.append(Fact("defaults_used", "class defaults", defaults or "none were needed"))
     facts.append(
-        Fact("weights_rule", "weights", "counted tensor by tensor from the shapes in the config; nothing is looked up")
+        Fact(
+            "weights_rule",
+            "weights",
+            "counted tensor by tensor from the shapes in the config; nothing is looked up"
+            if model.weights_source == COUNTED
+            else model.weights_source,
+        )
     )
     facts.append(
         Fact(

@@ -65,6 +65,7 @@ def budget_to_dict(budget: Budget) -> dict[str, Any]:
             "active_parameters": architecture.active_parameters,
             "checkpoint_bytes": architecture.checkpoint_bytes,
             "source": budget.model.source,
+            "weights_source": budget.model.weights_source,
         },
         "gpu": {"id": budget.gpu.id, "name": budget.gpu.name, "total_bytes": memory.total_bytes},
         "engine": {"name": budget.deployment.engine, "version": budget.prepared.plan.version_text},

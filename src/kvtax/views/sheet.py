@@ -22,24 +22,6 @@ _NAMES = {
 _ALWAYS_SHOWN = ("routed_experts", "shared_experts", "vision", "audio")
 _SMALL = 0.03
 _UNSEEN = 5 * 2**20
-INFORMATIVE = frozenset(
-    (
-        "size-taken",
-        "class-defaults",
-        "cards-idle",
-        "slots-limit",
-        "dtype-falls-back",
-        "remote-code",
-        "own-gpu",
-        "own-model",
-    )
-)
-"""Notices that say what happens while nothing in the answer rests on a guess; --strict lets them pass.
-
-size-taken: the number that a size such as 8k stands for; class-defaults: what transformers itself puts in for a key that the config
-leaves out; cards-idle, slots-limit: what the deployment asked for; dtype-falls-back: what the engine does on that card;
-remote-code: keys that are not followed; own-gpu, own-model: entries of one's own that hide the catalogue's.
-"""
 _WORDS = {
     "fits": "FITS",
     "over_budget": "OVER BUDGET",

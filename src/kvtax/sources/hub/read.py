@@ -57,8 +57,19 @@ def read_hub(name: HubName) -> Found:
     if settings.is_offline():
         raise failures.offline(safe(str(name)))
     with waiting(f"reading {safe(str(name))} from {settings.host_of(endpoint) or 'the hub'}"):
-        repository = Repository(Client(endpoint), name)
-        return _fresh(repository, kept, endpoint)
+        client = Client(endpoint)
+        found = _fresh(Repository(client, name), kept, endpoint)
+    return found._replace(notices=(*found.notices, *_about_token(client)))
+
+
+def _about_token(client: Client) -> list[Notice]:
+    """Where the token went, or that it was kept back, where the hub is not the public one."""
+    host = safe(settings.host_of(client.endpoint), 96)
+    if client.token_withheld:
+        return [Notice("token-withheld", f"no token was sent to {host}: plain http to another machine", "use https")]
+    if client.has_token and client.endpoint != settings.PUBLIC_ENDPOINT:
+        return [Notice("token-sent", f"your token was sent to {host}, which HF_ENDPOINT names")]
+    return []
 
 
 def _fresh(repository: Repository, kept: Answer | None, endpoint: str) -> Found:

@@ -1,0 +1,50 @@
+"""What a command line says about requests, and the sign of life while one is waited for."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+PATIENCE_SECONDS = 0.5
+"""A wait shorter than this shows nothing."""
+
+
+def settle_network(values: Mapping[str, Any]) -> None:
+    """Take `--offline` as HF_HUB_OFFLINE=1, and show a spinner on a terminal where a wait grows long.
+
+    Args:
+        values: of the command.
+    """
+    from kvtax.sources.waiting import set_listener
+
+    if values.get("offline"):
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    set_listener(_spinner if terminal and not values.get("quiet") else None)
+
+
+@contextmanager
+def _spinner(what: str) -> Iterator[None]:
+    """A spinner with words on stderr, from half a second on until the wait is over."""
+    over = threading.Event()
+
+    def show() -> None:
+        if over.wait(PATIENCE_SECONDS):
+            return
+        from rich.console import Console
+        from rich.text import Text
+
+        with Console(stderr=True).status(Text(f"{what} ...")):
+            over.wait()
+
+    thread = threading.Thread(target=show, name="kvtax-spinner", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=2)
