@@ -394,7 +394,7 @@ def test_a_folder_called_like_an_alias_hides_nothing(here, tmp_path):
     assert here("budget", "Qwen/Qwen3-8B", "-g", "a100-80").code == 0
     assert "holds no config.json" in here("budget", "my-runs", "-g", "a100-80").err
     (tmp_path / "llama-3-8b" / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 16}))
-    assert json.loads(here(*FITS, "--json").out)["model"]["source"] == "file llama-3-8b"
+    assert json.loads(here(*FITS, "--json").out)["model"]["source"] == "folder llama-3-8b"
 
 
 def test_an_empty_stdin_is_said():

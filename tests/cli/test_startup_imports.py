@@ -64,6 +64,7 @@ def test_only_the_command_that_runs_is_imported():
     assert {module for module in modules if module.startswith("kvtax.cli.")} == {
         "kvtax.cli.budget",
         "kvtax.cli.exits",
+        "kvtax.cli.network",
         "kvtax.cli.engine_options",
         "kvtax.cli.options",
         "kvtax.cli.outlet",

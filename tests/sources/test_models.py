@@ -13,11 +13,13 @@ from kvtax.sources.models import (
     ModelEntry,
     catalogue_date,
     find_model,
+    hub_id_of,
     list_models,
     read_config,
     read_quant_config,
     search_models,
 )
+from kvtax.sources.resolve import find
 
 FOLDER = os.path.join(configs_dir(), "models")
 ALL = list_models()
@@ -92,17 +94,19 @@ def test_a_typo_gets_the_closest_three(name: str, expected: str) -> None:
     assert caught.value.code == "unknown-model"
     assert expected in caught.value.suggestions
     assert len(caught.value.suggestions) <= 3
-    assert "config.json" in caught.value.hint
+    assert "a hub id" in caught.value.hint
 
 
 @pytest.mark.parametrize(
     "name", ["acme/Unknown-7B", "acme/another-7b", "acme/codestral-22b-tuned", "openai/whisper-large-v9"]
 )
-def test_a_hub_id_outside_the_catalogue_could_not_be_looked_up(name: str) -> None:
-    with pytest.raises(SourceError) as caught:
+def test_a_hub_id_outside_the_catalogue_is_looked_up_elsewhere(name: str) -> None:
+    with pytest.raises(UnknownNameError):
         find_model(name)
-    assert caught.value.code == "not-in-catalogue"
-    assert caught.value.exit_code == 3
+    assert hub_id_of(name) == name
+    with pytest.raises(SourceError) as caught:  # tests have no network
+        find(name)
+    assert (caught.value.code, caught.value.exit_code) == ("hub-offline", 3)
     assert "path" in caught.value.hint
 
 
@@ -120,7 +124,7 @@ def test_a_user_entry_comes_first() -> None:
     own = ModelEntry("Qwen/Qwen3-8B", "", "user", "mine", aliases=("mine",), config={"model_type": "llama"})
     assert find_model("qwen/qwen3-8b", (own,)) is own
     assert read_config(find_model("MINE", (own,))) == {"model_type": "llama"}
-    with pytest.raises(SourceError):
+    with pytest.raises(UnknownNameError):
         find_model("acme/x", (own,))
 
 
@@ -162,10 +166,10 @@ def test_search() -> None:
 
 def test_a_hub_id_with_a_typing_error_gets_the_closest() -> None:
     with pytest.raises(SourceError) as caught:
-        find_model("meta-llama/Meta-Llama-3-8B-Instuct")
+        find("meta-llama/Meta-Llama-3-8B-Instuct")
     assert "did you mean meta-llama/Meta-Llama-3-8B-Instruct" in caught.value.hint
     with pytest.raises(SourceError) as caught:
-        find_model("some-org/some-model")
+        find("some-org/some-model")
     assert "did you mean" not in caught.value.hint
 
 

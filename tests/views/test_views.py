@@ -99,5 +99,6 @@ def test_remedies_are_shown_with_what_they_give():
 
 def test_the_notices_that_strict_lets_pass_are_few():
     assert sorted(INFORMATIVE) == [
-        "cards-idle", "class-defaults", "dtype-falls-back", "own-gpu", "own-model", "remote-code", "size-taken", "slots-limit",
+        "cards-idle", "class-defaults", "dtype-falls-back", "mmproj-beside", "num-ctx", "own-gpu", "own-model", "remote-code", "size-taken",
+        "slots-limit", "token-sent", "weights-by-size",
     ]  # fmt: skip

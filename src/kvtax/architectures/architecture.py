@@ -91,8 +91,7 @@ class Architecture:
         self.tensors = tuple(tensors)
         self.caches = tuple(caches)
         self.cache_layers = tuple(range(len(self.caches))) if cache_layers is None else tuple(cache_layers)
-        self.num_hidden_layers = num_hidden_layers
-        self.hidden_size = hidden_size
+        self.num_hidden_layers, self.hidden_size = num_hidden_layers, hidden_size
         self.vocab_size = vocab_size
         self.num_attention_heads = num_attention_heads
         self.head_dim = head_dim
@@ -100,8 +99,7 @@ class Architecture:
         self.intermediate_size = intermediate_size
         self.max_position_embeddings = max_position_embeddings
         self.usual_context = usual_context
-        self.num_experts = num_experts
-        self.num_experts_per_tok = num_experts_per_tok
+        self.num_experts, self.num_experts_per_tok = num_experts, num_experts_per_tok
         self.moe_intermediate_size = moe_intermediate_size
         self.dtype, self.dtype_stated = dtype, dtype_stated
         self.quantization = quantization
@@ -112,8 +110,7 @@ class Architecture:
         self.defaults_used = dict(defaults_used or {})
         self.notices = tuple(notices)
         self._active_parameters = active_parameters
-        self.in_files = None if stored is None else tuple(stored)
-        self.gguf = gguf
+        self.in_files, self.gguf = None if stored is None else tuple(stored), gguf
         self._stored = self.in_files
         self.cache_groups: tuple[tuple[LayerCache, int], ...] = tuple(Counter(self.caches).items())
 

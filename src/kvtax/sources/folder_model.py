@@ -89,7 +89,7 @@ def _with_weights(found: Found, path: str, contents: Contents) -> Found:
     if contents.format and contents.format != "safetensors":
         return _by_size(found, contents)
     if contents.missing:
-        return _add(found, _missing(contents, index))
+        return _add(found._replace(sized_bytes=index.total_bytes if index else None), _missing(contents, index))
     if not contents.weights:
         return found
     headers = {name: read_header(LocalFile(os.path.join(path, name))) for name in contents.weights}

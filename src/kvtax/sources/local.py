@@ -13,6 +13,8 @@ GGUF, SAFETENSORS = ".gguf", ".safetensors"
 NEVER_OPENED = (".bin", ".pt", ".pth", ".ckpt", ".npz", ".pkl", ".msgpack", ".h5")
 """Files that may run code when they are opened by what made them: their sizes are all that is read."""
 
+_LOOKED_AT = 10_000
+
 
 def looks_like_path(name: str) -> bool:
     """Whether a model's name means a place on this disk: it is written as a path, or such a file is there.
@@ -28,9 +30,18 @@ def looks_like_path(name: str) -> bool:
     if os.path.isabs(name):
         return True
     try:
-        return os.path.isfile(os.path.join(name, "config.json")) or ("/" in name and os.path.exists(name))
-    except ValueError:
+        if os.path.isfile(os.path.join(name, "config.json")) or ("/" in name and os.path.isfile(name)):
+            return True
+        return "/" in name and os.path.isdir(name) and _holds_weights(name)
+    except (OSError, ValueError):
         return False
+
+
+def _holds_weights(folder: str) -> bool:
+    with os.scandir(folder) as entries:
+        return any(
+            entry.name.endswith((GGUF, SAFETENSORS)) for entry, _ in zip(entries, range(_LOOKED_AT), strict=False)
+        )
 
 
 def split_variant(name: str) -> tuple[str, str]:

@@ -13,8 +13,8 @@ from rich.text import Text
 from kvtax.units import format_gib, format_share
 from kvtax.views.cards import HEADINGS, CardRow
 from kvtax.views.notices import INFORMATIVE
-from kvtax.views.sheet import Part, Sheet
 from kvtax.views.rank_rows import RANK_HEADINGS
+from kvtax.views.sheet import Part, Sheet
 
 _VERDICT_STYLE = {"fits": "bold green", "over_budget": "bold yellow"}
 _PART_STYLE = {
