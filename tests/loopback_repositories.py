@@ -208,7 +208,9 @@ def files_of_tensors(
     for number in range(1, shards + 1):
         later = shards - number
         taken, taken_bytes = 1, left[0].bytes
-        while len(left) - taken > later and (later == 0 or taken_bytes + left[taken].bytes / 2 < bytes_left / (later + 1)):
+        while len(left) - taken > later and (
+            later == 0 or taken_bytes + left[taken].bytes / 2 < bytes_left / (later + 1)
+        ):
             taken_bytes += left[taken].bytes
             taken += 1
         name = shard_name(number, shards)
@@ -247,7 +249,9 @@ def tensors_of_checkpoint(name: str) -> tuple[Tensor, ...]:
     """Every tensor by its full name: the stars of the list become numbers of layers and experts; in layers' order."""
     found = checkpoint(name)
     config = {**found["config"], **found["config"].get("text_config", {})}
-    experts = next((config[key] for key in ("n_routed_experts", "num_experts", "num_local_experts") if key in config), 1)
+    experts = next(
+        (config[key] for key in ("n_routed_experts", "num_experts", "num_local_experts") if key in config), 1
+    )
     counts: dict[str, int] = {}  # prefix of the first star -> layers
     for entry in found["tensors"]:
         prefix, _, rest = entry["name"].partition("*")
@@ -260,7 +264,9 @@ def tensors_of_checkpoint(name: str) -> tuple[Tensor, ...]:
         for layer in layers:
             for expert in range(each):
                 full = f"{prefix}{layer}{rest.replace('*', str(expert))}" if star else prefix
-                placed.append((prefix if star else "", layer, expert, Tensor(full, entry["dtype"], tuple(entry["shape"]))))
+                placed.append(
+                    (prefix if star else "", layer, expert, Tensor(full, entry["dtype"], tuple(entry["shape"])))
+                )
     placed.sort(key=lambda item: item[:3])
     return tuple(item[3] for item in placed)
 
