@@ -13,7 +13,7 @@ from kvtax.sources.folder import Contents, scan
 from kvtax.sources.found import Found, read_limits, with_old_quantization
 from kvtax.sources.gguf_folder import pick
 from kvtax.sources.gguf_model import read_shards
-from kvtax.sources.local import read_bytes
+from kvtax.sources.local import index_total_bytes, read_bytes
 from kvtax.sources.safe_json import parse_json
 from kvtax.sources.safetensors import FileTensor, Header, read_header
 from kvtax.sources.safetensors_index import MAXIMUM_INDEX_BYTES, Index, compare, read_index
@@ -91,7 +91,7 @@ def _with_weights(found: Found, path: str, contents: Contents) -> Found:
     if contents.missing:
         return _add(found._replace(sized_bytes=index.total_bytes if index else None), _missing(contents, index))
     if not contents.weights:
-        return found
+        return found._replace(sized_bytes=index_total_bytes(path))
     headers = {name: read_header(LocalFile(os.path.join(path, name))) for name in contents.weights}
     return with_headers(found, headers, index)
 

@@ -62,10 +62,10 @@ def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Mo
         architecture = read_architecture(model, class_defaults)
         code = _about_code(model)
         return Model("(config)", "the config that was given", architecture, None, (*code, *_about(architecture)))
-    if not extra and model in _FOUND:
-        return _FOUND[model]
     if looks_like_path(model):
         return _of_path(model)
+    if not extra and model in _FOUND:
+        return _FOUND[model]
     if model.lower().startswith(STORES):
         from kvtax.sources.found_model import model_of
         from kvtax.sources.recent import read_once

@@ -1,0 +1,313 @@
+"""Models from the hub, read from a stand-in on loopback: what is asked, what is answered, what is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+
+import pytest
+
+import kvtax
+from kvtax.errors import KvtaxError
+from kvtax.sources import recent
+from kvtax.sources.hub import answers
+from kvtax.sources.resolve import find
+from loopback_hub import (
+    API,
+    Drips,
+    DripsHeaders,
+    EndlessBody,
+    Fails,
+    GzipBomb,
+    HtmlPage,
+    IgnoresRanges,
+    LimitsRate,
+    LoopbackHub,
+    NeverAnswers,
+    NoCommit,
+    RedirectsElsewhere,
+    RedirectsInALoop,
+    RedirectsTo,
+    Repository,
+    StopsMidway,
+    checkpoint,
+    repository_from_checkpoint,
+    repository_of_200_shards,
+)
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+LLAMA = "meta-llama--Meta-Llama-3-8B.json"
+NAME = "acme/some-model"
+TOKEN = "hf_" + "s3cret" * 5
+
+
+@pytest.fixture
+def online(monkeypatch, tmp_path):
+    """Requests are allowed, to whatever hub the test names; caches are empty."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("KVTAX_CACHE_DIR", str(tmp_path / "kvtax"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "2")
+    recent._read.clear()
+
+    def use(hub):
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        return hub
+
+    yield use
+    recent._read.clear()
+
+
+def again():
+    """Forget what this process has read, as a new one would."""
+    recent._read.clear()
+
+
+def code_of(name=NAME):
+    with pytest.raises(KvtaxError) as caught:
+        find(name)
+    error = caught.value
+    text = f"{error} {error.hint}"
+    assert "\n" not in text
+    assert TOKEN not in text
+    return error.code
+
+
+# ---- what is asked and answered ----
+
+
+@pytest.mark.parametrize("file", [
+    LLAMA, "Qwen--Qwen3-30B-A3B.json", "google--gemma-3-27b-it.json", "openai--gpt-oss-20b.json",
+    "hugging-quants--Meta-Llama-3.1-70B-Instruct-AWQ-INT4.json", "deepseek-ai--DeepSeek-V3.json",
+])  # fmt: skip
+def test_weights_are_those_of_the_headers(online, file):
+    with online(LoopbackHub({NAME: repository_from_checkpoint(file, shards=4)})) as hub:
+        model = find(NAME)
+        assert model.architecture.checkpoint_bytes == checkpoint(file)["bytes"]
+        assert len(hub.requests) <= 2 + 2 * 4
+        assert [request.path.rpartition("/")[2] for request in hub.requests[:2]] == [
+            "config.json",
+            "model.safetensors.index.json",
+        ]
+        assert hub.weight_bytes_sent <= 4 * 100_000
+    assert model.weights_source == "headers of 4 safetensors files"
+    assert re.fullmatch(r"hub, acme/some-model at commit [0-9a-f]{12}", model.source)
+    assert "headers-differ" not in {notice.code for notice in model.notices}
+
+
+def test_one_file_without_an_index(online):
+    with online(LoopbackHub({NAME: repository_from_checkpoint(LLAMA, shards=1)})) as hub:
+        budget = kvtax.budget(model=NAME, gpu="a100-80", max_model_len=8192)
+        assert len(hub.requests) <= 3
+    assert budget.to_dict()["per_gpu"]["weights_bytes"] == checkpoint(LLAMA)["bytes"]
+    assert budget.to_dict()["model"]["weights_source"] == "header of model.safetensors"
+
+
+def test_two_hundred_shards_in_seconds_eight_at_once(online):
+    with online(LoopbackHub({NAME: repository_of_200_shards()}, latency_seconds=0.02)) as hub:
+        begun = time.monotonic()
+        find(NAME)
+        assert time.monotonic() - begun < 20
+        assert len(hub.requests) == 202
+        assert 2 <= hub.most_at_once <= 8
+
+
+def test_an_unchanged_model_takes_one_request_and_none_offline(online, monkeypatch):
+    with online(LoopbackHub({NAME: repository_from_checkpoint(LLAMA, shards=4)})) as hub:
+        first = find(NAME)
+        asked = len(hub.requests)
+        again()
+        second = find(NAME)
+        assert len(hub.requests) == asked + 1
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        again()
+        third = find(NAME)
+        assert len(hub.requests) == asked + 1
+    for model in (second, third):
+        assert model.architecture.stored_tensors() == first.architecture.stored_tensors()
+        assert (model.id, model.source, model.weights_source) == (first.id, first.source, first.weights_source)
+
+
+def test_a_commit_is_never_asked_for_twice(online):
+    with online(LoopbackHub({NAME: repository_from_checkpoint(LLAMA, shards=2)})) as hub:
+        commit = next(iter(hub.repositories.values())).commit
+        find(f"{NAME}@{commit}")
+        asked = len(hub.requests)
+        again()
+        find(f"{NAME}@{commit}")
+        assert len(hub.requests) == asked
+
+
+def test_a_model_that_moved_is_read_again(online):
+    with online(LoopbackHub({NAME: repository_from_checkpoint(LLAMA, shards=2)})) as hub:
+        find(NAME)
+    again()
+    with online(LoopbackHub({NAME: repository_from_checkpoint("Qwen--Qwen2.5-7B.json", shards=3)})) as hub:
+        os.environ["HF_ENDPOINT"] = hub.url
+        assert find(NAME).architecture.model_type == "qwen2"
+
+
+def test_a_cached_snapshot_takes_no_request(online, tmp_path):
+    with online(LoopbackHub({})) as hub:
+        folder = tmp_path / "hub" / "models--acme--some-model"
+        commit = "0123456789abcdef" * 2 + "01234567"
+        (folder / "refs").mkdir(parents=True)
+        (folder / "refs" / "main").write_text(commit)
+        (folder / "snapshots" / commit).mkdir(parents=True)
+        (folder / "snapshots" / commit / "config.json").write_text(json.dumps(checkpoint(LLAMA)["config"]))
+        model = find(NAME)
+        assert hub.requests == []
+    assert model.source == "hub cache on this disk, acme/some-model at commit 0123456789ab"
+    assert model.weights_source == "worked out from config.json"
+
+
+@pytest.mark.parametrize("how", ["cdn", "cache", "renamed", "no commit", "no ranges"])
+def test_other_ways_of_a_hub(online, how):
+    files = {NAME: repository_from_checkpoint(LLAMA, shards=2)}
+    options = {"cdn": {"cdn": True}, "cache": {"cache": True}, "renamed": {"renamed": {"acme/old": NAME}}}.get(how, {})
+    with online(LoopbackHub(files, **options)) as hub:
+        if how == "no commit":
+            hub.misbehave(NoCommit())
+        if how == "no ranges":
+            hub.misbehave(IgnoresRanges())
+        model = find("acme/old" if how == "renamed" else NAME)
+        assert hub.tokens_that_left == []
+    assert model.architecture.checkpoint_bytes == checkpoint(LLAMA)["bytes"]
+
+
+@pytest.mark.parametrize("length", range(99_980, 100_012))
+def test_headers_around_the_first_read(online, length):
+    repository = repository_from_checkpoint("Qwen--Qwen2.5-0.5B.json", shards=1, header_bytes={1: length})
+    with online(LoopbackHub({NAME: repository})) as hub:
+        assert find(NAME).architecture.checkpoint_bytes == checkpoint("Qwen--Qwen2.5-0.5B.json")["bytes"]
+        reads = [request for request in hub.requests if request.path.endswith("model.safetensors")]
+        assert len(reads) == (1 if length + 8 <= 100_000 else 2)
+
+
+# ---- tokens ----
+
+
+def test_the_token_goes_to_the_hub_alone(online, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    repository = repository_from_checkpoint(LLAMA, shards=2)
+    with online(LoopbackHub({NAME: Repository(repository.files, private=True, tokens=(TOKEN,))}, cdn=True)) as hub:
+        model = find(NAME)
+        assert hub.tokens_that_left == []
+        assert all(request.headers["Authorization"] == f"Bearer {TOKEN}" for request in hub.requests)
+    assert "token-sent" in {notice.code for notice in model.notices}
+    for root, _, files in os.walk(tmp_path / "kvtax"):
+        for file in files:
+            with open(os.path.join(root, file), encoding="ascii") as kept:
+                assert TOKEN not in kept.read()
+
+
+def test_a_redirect_to_another_host_takes_no_token_along(online, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with online(LoopbackHub({NAME: repository_from_checkpoint(LLAMA, shards=1)})) as hub:
+        hub.misbehave(RedirectsElsewhere())
+        try:
+            find(NAME)
+        except KvtaxError as error:
+            assert TOKEN not in f"{error} {error.hint}"
+        assert hub.elsewhere.requests
+        assert hub.tokens_that_left == []
+
+
+# ---- what goes wrong, each in its own words ----
+
+
+def test_gated_private_missing_are_told_apart(online, monkeypatch):
+    files = repository_from_checkpoint(LLAMA, shards=1).files
+    repositories = {
+        "acme/gated": Repository(files, gated="manual"),
+        "acme/private": Repository(files, private=True, tokens=("somebody",)),
+    }
+    with online(LoopbackHub(repositories, tokens=[TOKEN, "somebody"])):
+        assert code_of("acme/gated") == "hub-gated"
+        assert code_of("acme/private") == "hub-private"
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        assert code_of("acme/gated") == "hub-gated"
+        assert code_of("acme/nothing-here") == "hub-missing"
+        assert code_of("acme/gated@no-such-branch") in ("hub-no-revision", "hub-gated")
+
+
+@pytest.mark.parametrize(
+    ("misbehaviour", "code"),
+    [
+        (LimitsRate(), "hub-rate-limited"),
+        (Fails(500), "hub-error"),
+        (Fails(504), "hub-error"),
+        (NeverAnswers(), "hub-timeout"),
+        (Drips(), "hub-timeout"),
+        (DripsHeaders(), "hub-timeout"),
+        (RedirectsInALoop(), "hub-redirects"),
+        (RedirectsTo("http://169.254.169.254/latest/meta-data"), "hub-redirects"),
+        (RedirectsTo("file:///etc/passwd"), "hub-redirects"),
+        (GzipBomb(), "file-too-large"),
+        (EndlessBody(), "file-too-large"),
+        (HtmlPage(), "invalid-json"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_every_fault_has_its_own_words_and_an_end(online, misbehaviour, code):
+    with online(LoopbackHub({NAME: repository_from_checkpoint(LLAMA, shards=1)})) as hub:
+        hub.misbehave(misbehaviour, path="config.json")
+        begun = time.monotonic()
+        assert code_of() == code
+        assert time.monotonic() - begun < 10
+
+
+def test_a_server_that_fails_once_is_asked_again(online):
+    with online(LoopbackHub({NAME: repository_from_checkpoint(LLAMA, shards=2)})) as hub:
+        hub.misbehave(Fails(503), path="*.safetensors", times=1)
+        assert find(NAME).architecture.checkpoint_bytes == checkpoint(LLAMA)["bytes"]
+
+
+def test_a_header_that_breaks_off(online):
+    with online(LoopbackHub({NAME: repository_from_checkpoint(LLAMA, shards=2)})) as hub:
+        hub.misbehave(StopsMidway(1000), path="*.safetensors")
+        assert code_of().startswith(("hub-", "header-"))
+
+
+def test_nobody_listens(online):
+    hub = online(LoopbackHub({}))
+    hub.close()
+    assert code_of() == "hub-unreachable"
+
+
+def test_offline_says_what_would_be_asked(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert code_of() == "hub-offline"
+
+
+def test_a_repository_without_a_model(online):
+    with online(LoopbackHub({NAME: {"README.md": b"# hello"}})) as hub:
+        assert code_of() == "no-config"
+        hub.misbehave(HtmlPage(), path=API)
+        again()
+        assert code_of() == "hub-listing"
+
+
+# ---- the answers that are kept ----
+
+
+def test_a_broken_answer_counts_as_absent(online, tmp_path):
+    with online(LoopbackHub({NAME: repository_from_checkpoint(LLAMA, shards=2)})) as hub:
+        first = find(NAME)
+        count, size = answers.kept()
+        assert (count, size > 0) == (1, True)
+        (file,) = (tmp_path / "kvtax" / "hub").iterdir()
+        whole = file.read_text()
+        for text in ("", "{", whole[:-40], whole.replace('"tensors":[', '"tensors":[1,'), "[]", '{"schema":1}'):
+            file.write_text(text)
+            again()
+            assert find(NAME).architecture.stored_tensors() == first.architecture.stored_tensors()
+        assert hub.weight_bytes_sent < 10**8
+        assert answers.clear() == 1
+        assert answers.kept() == (0, 0)
