@@ -8,18 +8,18 @@ serving loads them. Names are compared without the wrappers that differ from one
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.quantization.stored import StoredTensor
-from kvtax.architectures.tensors import COLUMN, REPLICATED, ROW, VOCAB, Tensor, numel
+from kvtax.architectures.tensors import COLUMN, REPLICATED, ROW, VOCAB, Tensor
 from kvtax.dtypes import DTYPES
 
 _NUMBER = re.compile(r"(?<![^.])(\d{1,9})(?![^.])")
 WRAPPERS = frozenset(
     ("model", "language_model", "text_model", "transformer", "llm", "thinker", "base_model", "module", "backbone",
-     "gpt_neox", "decoder", "rwkv", "bert", "roberta", "deberta", "electra", "distilbert", "encoder")
+     "gpt_neox", "rwkv", "bert", "roberta", "deberta", "electra", "distilbert")
 )  # fmt: skip
 """First words of a name that say which class wraps the model."""
 _TOWERS = {
@@ -155,6 +155,9 @@ def match(architecture: Architecture, tensors: Iterable[TensorInFile]) -> Weighe
         for place, held in by_place.items():
             form = (shape, dtype) if not size and dtype in DTYPES else ((size,), "uint8")
             stored += _stored(place, *form, held)
+    stored += [
+        made for made in architecture.stored_tensors() if not made.source.stored
+    ]  # made when loading, in no file
     counted = architecture.checkpoint_bytes or 0
     return Weighed(tuple(stored), total, counted, _gaps(architecture.stored_tensors(), stored))
 
@@ -198,6 +201,8 @@ class _Places:
         self.modules: dict[str, list[_Known]] = {}
         self._by_layer: dict[str, bool] = {}
         for stored in architecture.stored_tensors():
+            if not stored.source.stored:
+                continue
             known = _Known(stored.source, stored.scale, stored.name)
             self._add(self.exact, stored.name, known)
             self._add(self.core, _core(stored.name), known)
@@ -318,18 +323,7 @@ def _gaps(counted: Iterable[StoredTensor], found: Iterable[StoredTensor]) -> tup
         if stored.source.stored:
             sizes[stored.source.component] = sizes.get(stored.source.component, 0) - stored.bytes
     for stored in found:
-        sizes[stored.source.component] = sizes.get(stored.source.component, 0) + stored.bytes
+        if stored.source.stored:
+            sizes[stored.source.component] = sizes.get(stored.source.component, 0) + stored.bytes
     gaps = [Gap(what, size) for what, size in sizes.items() if size]
     return tuple(sorted(gaps, key=lambda gap: -abs(gap.bytes)))
-
-
-def describe_gaps(weighed: Weighed, units: Mapping[str, str] | None = None) -> str:
-    """Where files and config differ, in words: `mtp +11.5 GB, vision -0.8 GB`."""
-    words = units or {}
-    shown = [f"{words.get(gap.what, gap.what)} {gap.bytes:+,} B" for gap in weighed.gaps[:4]]
-    return ", ".join(shown)
-
-
-def elements(stored: Iterable[StoredTensor]) -> int:
-    """Elements of what is stored."""
-    return sum(numel(tensor.shape) * tensor.copies for tensor in stored)

@@ -10,12 +10,16 @@ from kvtax.architectures.gguf.tensor import GgufTensor
 from kvtax.dtypes import find_dtype
 
 HOST = -1
+FILE_ALIGNMENT = 32
+"""Bytes that files, and buffers in RAM, align tensors to."""
 ALIGNMENT = 128
 """Bytes that CUDA buffers align tensors to."""
 PADDED_ROW = 512
 """Quantised rows on CUDA are padded to a multiple of this many elements, once a tensor [elements]."""
 _INPUT = ("token_embd", "per_layer_token_embd", "position_embd", "token_types", "token_embd_norm")
-_FIRST_BLOCK = ("rope_freqs", "per_layer_model_proj", "per_layer_proj_norm")
+_FIRST_BLOCK = ("per_layer_model_proj", "per_layer_proj_norm")
+_EVERYWHERE = ("rope_freqs", "rope_factors_long", "rope_factors_short")
+"""Tables of frequencies, which stand wherever a block is."""
 """What stands once in the file and goes where the first block is."""
 
 
@@ -36,6 +40,7 @@ class Weights(NamedTuple):
         tied_bytes: the embedding that is the output matrix too: held a second time where that is on a card.
         largest_bytes: the largest matrix among blocks and output.
         largest_expert_bytes: the largest stack of experts.
+        repeated_bytes: tables that every card with a block, and RAM with one, has for itself.
     """
 
     input_bytes: int
@@ -44,12 +49,13 @@ class Weights(NamedTuple):
     tied_bytes: int
     largest_bytes: int
     largest_expert_bytes: int
+    repeated_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
         """All of them [bytes]."""
         blocks = sum(layer.rest_bytes + layer.expert_bytes for layer in self.layers)
-        return self.input_bytes + self.output_bytes + blocks
+        return self.input_bytes + self.output_bytes + self.repeated_bytes + blocks
 
 
 class Share(NamedTuple):
@@ -81,10 +87,10 @@ def weigh(tensors: Sequence[GgufTensor], types: Sequence[str], block_count: int,
     Source: ggml-org/llama.cpp b11434 src/llama-model.cpp load_tensors; ggml-cuda.cu get_alloc_size.
     """
     rest, experts = [0] * block_count, [0] * block_count
-    inputs = output = largest = largest_expert = embedding = 0
+    inputs = output = largest = largest_expert = embedding = repeated = 0
     tied = not any(tensor.kind == "output" for tensor in tensors)
     for tensor, dtype in zip(tensors, types, strict=True):
-        size = tensor.bytes(dtype)
+        size = -(-tensor.bytes(dtype) // FILE_ALIGNMENT) * FILE_ALIGNMENT
         if tensor.kind in _INPUT:
             inputs += size
             embedding = size if tensor.kind == "token_embd" else embedding
@@ -96,13 +102,15 @@ def weigh(tensors: Sequence[GgufTensor], types: Sequence[str], block_count: int,
             largest_expert = max(largest_expert, size)
         elif 0 <= tensor.layer < block_count:
             rest[tensor.layer] += size
+        elif tensor.kind in _EVERYWHERE:
+            repeated += size
         elif tensor.kind in _FIRST_BLOCK:
             rest[0] += size
         else:
             output += size
     layers = tuple(LayerBytes(*pair) for pair in zip(rest, experts, strict=True))
     again = embedding if tied else 0
-    return Weights(inputs, layers, output, again, max(largest, again), largest_expert)
+    return Weights(inputs, layers, output, again, max(largest, again), largest_expert, repeated)
 
 
 def device_bytes(tensor: GgufTensor, dtype: str) -> int:
@@ -161,6 +169,8 @@ def place(weights: Weights, cards: Sequence[int], *, experts_in_ram: int = 0) ->
         sizes[home] = sizes.get(home, 0) + layer.expert_bytes
         sizes[card] = sizes.get(card, 0) + layer.rest_bytes
         layers.setdefault(card, []).append(index)
+    for card in {*cards[:-1]}:
+        sizes[card] = sizes.get(card, 0) + weights.repeated_bytes
     last = cards[-1]
     sizes[last] = sizes.get(last, 0) + weights.output_bytes + (weights.tied_bytes if last != HOST else 0)
     return {card: Share(size, tuple(layers.get(card, ())), card == last) for card, size in sizes.items()}

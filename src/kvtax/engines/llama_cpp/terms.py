@@ -51,7 +51,9 @@ def _weights(plan: LlamaCppPlan, detail: Detail, device: Device) -> Term:
         return Term("weights", size, "share_bytes", {"share_bytes": Input(size, "B", origin)}, source)
     weights = plan.file.weights
     output = weights.output_bytes + weights.tied_bytes if device.share.output else 0
-    blocks = sum(weights.layers[index].rest_bytes for index in device.share.layers)
+    blocks = sum(weights.layers[index].rest_bytes for index in device.share.layers) + weights.repeated_bytes * bool(
+        device.share.layers
+    )
     inputs = {
         "blocks_bytes": Input(blocks, "B", origin),
         "experts_bytes": Input(

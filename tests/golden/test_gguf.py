@@ -1,0 +1,118 @@
+"""GGUF files of the models that llama.cpp measured: written in code, read by header, and compared with its own figures to the byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from gguf_files import TensorOf, gguf_bytes, gguf_header
+from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.gguf.model import read_model
+from kvtax.architectures.gguf.tensor import GgufTensor
+from kvtax.engines.llama_cpp import inventory, placement, presets
+from kvtax.engines.llama_cpp.weights import real_file
+from kvtax.errors import ConfigError, UnsupportedArchitectureError
+from kvtax.sources.byte_source import BytesInMemory
+from kvtax.sources.gguf import read_gguf
+from llama_cpp_rows import file_tensors, lines, shapes
+
+ENTRIES = {entry["model"]: entry for entry in lines("presets.jsonl")}
+HPARAMS = {entry["model"]: entry for entry in lines("measured.jsonl")}
+
+
+def name_of(tensor: GgufTensor) -> str:
+    last = (
+        tensor.kind if tensor.kind.endswith(".bias") or tensor.kind in ("ssm_a", "ssm_d") else f"{tensor.kind}.weight"
+    )
+    return f"blk.{tensor.layer}.{last}" if tensor.layer >= 0 else last
+
+
+def types_of(model: str, preset: str) -> list[str]:
+    return presets.tensor_types(
+        presets.find_preset(preset), file_tensors(ENTRIES[model]), inventory.facts(shapes()[model])
+    )
+
+
+def keys_of(model: str) -> dict[str, object]:
+    entry = HPARAMS[model]
+    keys = {f"{entry['arch']}.{key}": value for key, value in entry["hparams"].items()}
+    return {"general.architecture": entry["arch"], "general.file_type": 15, **keys}
+
+
+def header_only(model: str, preset: str) -> Architecture:
+    found = [
+        TensorOf(name_of(tensor), tensor.shape, dtype)
+        for tensor, dtype in zip(file_tensors(ENTRIES[model]), types_of(model, preset), strict=True)
+    ]
+    header = gguf_header(keys_of(model), found)
+    file = read_gguf(Sparse(header, len(header) + sum(-(-one.bytes // 32) * 32 for one in found)))
+    return read_model(file.keys, file.lengths, file.tensors, preset)
+
+
+class Sparse:
+    """A file of full size whose weights are all zero."""
+
+    def __init__(self, header: bytes, size: int) -> None:
+        self.header, self.size, self.name = header, size, "sparse.gguf"
+
+    def read(self, start: int, length: int) -> bytes:
+        return self.header[start : start + length].ljust(max(0, min(length, self.size - start)), b"\0")
+
+
+@pytest.mark.parametrize("model", sorted(ENTRIES))
+def test_weights_and_shape_are_llama_cpps_own(model: str) -> None:
+    for preset in ("Q4_K_M", "IQ2_XXS", "Q8_0"):
+        architecture = header_only(model, preset)
+        assert architecture.checkpoint_bytes == ENTRIES[model]["weight_bytes"][preset]
+        assert architecture.gguf is not None
+        assert architecture.gguf.shape == shapes()[model]
+        assert architecture.gguf.label == preset
+        file = real_file(architecture.gguf)
+        expected = placement.weigh(
+            file_tensors(ENTRIES[model]), types_of(model, preset), len(shapes()[model].layers), padded=True
+        )
+        assert file.weights == expected
+
+
+@pytest.mark.parametrize("model", sorted(ENTRIES))
+def test_keys_and_values_are_those_of_the_shape(model: str) -> None:
+    """16-bit keys and values of 4,096 tokens by the architecture's caches, beside the layers of the shape."""
+    architecture = header_only(model, "Q4_K_M")
+    shape, tokens = shapes()[model], 4096
+    if shape.arch == "deepseek4":
+        return
+    held = 0
+    for layer in shape.layers:
+        if layer.attends:
+            kept = min(tokens, shape.sliding_window) if layer.windowed and shape.windowed else tokens
+            held += 2 * kept * (layer.key_width + layer.value_width)
+    indexed = sum(layer.indexer_length > 0 for layer in shape.layers if layer.attends)
+    state = architecture.state_bytes()
+    assert architecture.kv_bytes(tokens, "float16") - state == held + indexed * tokens * 132
+
+
+def test_a_projector_and_a_vocabulary_are_no_model() -> None:
+    for keys, code in (
+        ({"general.architecture": "clip"}, "gguf-projector"),
+        ({"general.architecture": "llama"}, "gguf-no-tensors"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            read_model(keys, {}, ())
+        assert caught.value.code == code
+
+
+def test_an_unknown_architecture_says_its_weights() -> None:
+    file = read_gguf(
+        BytesInMemory(gguf_bytes({"general.architecture": "no-such"}, [TensorOf("output.weight", (32, 4))]))
+    )
+    with pytest.raises(UnsupportedArchitectureError) as caught:
+        read_model(file.keys, file.lengths, file.tensors)
+    assert "512 bytes" in caught.value.hint
+
+
+def test_blocks_that_are_missing_are_an_error() -> None:
+    keys = keys_of("llama3.2-1b")
+    tensors = [TensorOf("token_embd.weight", (32, 4)), TensorOf("blk.0.attn_q.weight", (32, 4))]
+    file = read_gguf(BytesInMemory(gguf_bytes(keys, tensors)))
+    with pytest.raises(ConfigError) as caught:
+        read_model(file.keys, file.lengths, file.tensors)
+    assert caught.value.code == "gguf-inconsistent"
