@@ -38,6 +38,10 @@ class Request:
     status: int = 0
     sent_bytes: int = 0  # of the body
     ended: float | None = None
+    range: str | None = None  # the Range header; misbehaviours change this one, not the record
+
+    def __post_init__(self) -> None:
+        self.range = self.headers.get("Range")
 
     @property
     def path(self) -> str:
