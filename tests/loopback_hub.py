@@ -169,7 +169,7 @@ class LoopbackHub:
             raise AssertionError("the stand-in itself failed") from self.ledger.faults[0]
 
     def close(self) -> None:
-        """End all hosts, and whatever they are sending."""
+        """End all hosts, and whatever they are sending; from then on connections to `url` are refused."""
         for host in (self.hub, self.cdn, self.elsewhere):
             host.close()
 
@@ -228,10 +228,11 @@ class LoopbackHub:
     def _answer(self, request: Request) -> Reply:
         route = self._route(request)
         active = []
-        for rule in self.rules:
-            if rule.matches(request):
-                rule.used += 1
-                active.append(rule.misbehaviour)
+        with self.ledger.lock:
+            for rule in self.rules:
+                if rule.matches(request):
+                    rule.used += 1
+                    active.append(rule.misbehaviour)
         for misbehaviour in active:
             instead = misbehaviour.before(request, self)
             if instead is not None:

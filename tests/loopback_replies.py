@@ -18,7 +18,8 @@ def error_reply(
     request: Request, status: int, code: str | None, message: str, headers: Iterable[tuple[str, str]] = ()
 ) -> Reply:
     """A refusal as the hub words it: the API in JSON, files in plain text."""
-    given = [("X-Error-Message", message), *headers]
+    in_header = message.encode("unicode_escape").decode("ascii")  # a name in it may hold a line break
+    given = [("X-Error-Message", in_header), *headers]
     if code:
         given.append(("X-Error-Code", code))
     if status == 401:

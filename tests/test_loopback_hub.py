@@ -7,6 +7,7 @@ import json
 import threading
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +49,7 @@ from loopback_hub import (
     checkpoint,
     repository_from_checkpoint,
     repository_of_200_shards,
+    shard_name,
     tensors_of_checkpoint,
 )
 from loopback_repositories import CHECKPOINTS
@@ -116,6 +118,7 @@ def test_a_file_whole_and_by_range():
 REFUSALS = [
     ("/acme/llama/resolve/main/none.json", "", 404, "EntryNotFound"),
     ("/acme/llama/resolve/v9/config.json", "", 404, "RevisionNotFound"),
+    ("/acme/llama/resolve/a%0d%0a%C3%A9%2Fb/config.json", "", 404, "RevisionNotFound"),
     ("/acme/none/resolve/main/config.json", "", 401, "RepoNotFound"),
     ("/acme/none/resolve/main/config.json", "hf_other", 404, "RepoNotFound"),
     ("/acme/private/resolve/main/config.json", "", 401, "RepoNotFound"),
@@ -190,7 +193,7 @@ def test_a_commit_stays_when_the_branch_moves_on():
 
 
 def test_requests_at_once_and_connections_are_counted():
-    with LoopbackHub({"acme/llama": PLAIN}, latency_seconds=0.05) as hub:
+    with LoopbackHub({"acme/llama": PLAIN}, latency_seconds=0.3) as hub:
         threads = [threading.Thread(target=ask, args=(hub, AT_CONFIG)) for _ in range(7)]
         for thread in threads:
             thread.start()
@@ -205,6 +208,26 @@ def test_requests_at_once_and_connections_are_counted():
         connection.close()
         assert (hub.most_at_once, hub.hub.connections, len(hub.requests)) == (1, 1, 50)
         assert all(request.ended >= request.began for request in hub.requests)
+
+
+def test_eight_workers_are_never_counted_as_more():
+    """A request is over before its last byte goes out, so that the next one of the same worker does not overlap it."""
+    with LoopbackHub({"acme/large": repository_of_200_shards()}, cdn=True) as hub:
+
+        def read(number: int) -> bytes:
+            target = f"/acme/large/resolve/main/{shard_name(number, 200)}"
+            place = ask(hub, target, Range="bytes=0-99999").headers["Location"].removeprefix(hub.cdn.url)
+            return ask(hub, place, at=hub.cdn.url, Range="bytes=0-99999").body
+
+        with ThreadPoolExecutor(8) as pool:
+            parts = list(pool.map(read, range(1, 201)))
+        assert {len(part) for part in parts} == {100_000}
+        assert len(hub.requests) == len(hub.cdn.requests) == 200
+        assert 1 < hub.most_at_once <= 8
+        headers = (
+            content.header for content in hub.repositories["acme/large"].files.values() if isinstance(content, LazyFile)
+        )
+        assert hub.weight_bytes_sent == 200 * 100_000 - sum(len(header) for header in headers if len(header) > 1)
 
 
 # ---- huggingface_hub takes it for the real one ----
@@ -502,6 +525,8 @@ def test_closing_ends_what_is_being_sent():
         began = time.monotonic()
     assert time.monotonic() - began < 1
     connection.close()
+    with pytest.raises(ConnectionRefusedError):
+        ask(hub, AT_CONFIG)
 
 
 def test_a_fault_of_the_stand_in_fails_the_test():
