@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import threading
@@ -38,6 +39,10 @@ class Request:
     status: int = 0
     sent_bytes: int = 0  # of the body
     ended: float | None = None
+    range: str | None = None  # the Range header; misbehaviours change this one, not the record
+
+    def __post_init__(self) -> None:
+        self.range = self.headers.get("Range")
 
     @property
     def path(self) -> str:
@@ -194,9 +199,10 @@ class _Handler(BaseHTTPRequestHandler):
         if held is not None:
             self._put(request, *held)
         if reply.reset:
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            linger = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self.connection.close()
-        if reply.close or reply.raw is not None or (reply.length is None and not reply.chunked):
+        if reply.close or reply.reset or reply.raw is not None or (reply.length is None and not reply.chunked):
             self.close_connection = True
 
     def _put(self, request: Request, piece: bytes, of_body: bool) -> None:

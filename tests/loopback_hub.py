@@ -16,21 +16,20 @@ huggingface/swift-transformers pull request 209 (resolve-cache), huggingface/hug
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from urllib.parse import quote, unquote
 
+from loopback_gzip import Compresses, GzipBomb
 from loopback_http import Host, Ledger, Reply, Request
 from loopback_misbehaviour import (
     AnswersWith,
     ClosesAtOnce,
     ClosesMidway,
-    Compresses,
     ContentLengthLies,
     ContentRangeSays,
     Drips,
@@ -39,7 +38,6 @@ from loopback_misbehaviour import (
     EndlessContinue,
     Fails,
     GiantHeaders,
-    GzipBomb,
     HtmlPage,
     IgnoresRanges,
     LimitsRate,
@@ -57,16 +55,15 @@ from loopback_misbehaviour import (
     StopsMidway,
     Waits,
 )
+from loopback_replies import content_reply, error_reply, json_reply, model_info, refs_reply, tree_entries
 from loopback_repositories import (
     Content,
     LazyFile,
     Repository,
     Tensor,
     checkpoint,
-    chunks_of,
     etag,
     files_of_tensors,
-    git_oid,
     is_large,
     large_oid,
     repository_from_checkpoint,
@@ -99,7 +96,6 @@ ROUTES = [
         ("resolve", r"/(?P<repository>[^/]+(?:/[^/]+)?)/resolve/(?P<revision>[^/]+)/(?P<file>.+)"),
     )
 ]
-RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 @dataclass
@@ -173,7 +169,7 @@ class LoopbackHub:
             raise AssertionError("the stand-in itself failed") from self.ledger.faults[0]
 
     def close(self) -> None:
-        """End all hosts, and whatever they are sending."""
+        """End all hosts, and whatever they are sending; from then on connections to `url` are refused."""
         for host in (self.hub, self.cdn, self.elsewhere):
             host.close()
 
@@ -232,10 +228,11 @@ class LoopbackHub:
     def _answer(self, request: Request) -> Reply:
         route = self._route(request)
         active = []
-        for rule in self.rules:
-            if rule.matches(request):
-                rule.used += 1
-                active.append(rule.misbehaviour)
+        with self.ledger.lock:
+            for rule in self.rules:
+                if rule.matches(request):
+                    rule.used += 1
+                    active.append(rule.misbehaviour)
         for misbehaviour in active:
             instead = misbehaviour.before(request, self)
             if instead is not None:
@@ -262,7 +259,7 @@ class LoopbackHub:
 
     def _honest(self, request: Request, route: dict[str, str]) -> Reply:
         if request.method not in ("GET", "HEAD"):
-            return _error(request, 405, None, "Method Not Allowed")
+            return error_reply(request, 405, None, "Method Not Allowed")
         if request.kind == "content":
             return content_reply(request, self._signed[request.target.partition("?")[0]][3])
         if request.kind == "other":
@@ -270,7 +267,7 @@ class LoopbackHub:
             return (
                 Reply.of(b"{}", "application/json")
                 if registry
-                else _error(request, 404, None, "Sorry, we can't find this page")
+                else error_reply(request, 404, None, "Sorry, we can't find this page")
             )
         if request.repository in self.renamed:
             new = request.target.replace(request.repository, self.renamed[request.repository], 1)
@@ -280,12 +277,12 @@ class LoopbackHub:
         if not anyone and (refusal := self._refusal(request, repository)):
             return refusal
         if repository is None:
-            return _error(request, 404, "RepoNotFound", "Repository not found")
+            return error_reply(request, 404, "RepoNotFound", "Repository not found")
         if request.kind == "refs":
-            return _refs(request, repository)
+            return refs_reply(request, repository)
         found = repository.find(request.revision)
         if found is None:
-            return _error(request, 404, "RevisionNotFound", f"Invalid rev id: {request.revision}")
+            return error_reply(request, 404, "RevisionNotFound", f"Invalid rev id: {request.revision}")
         if request.kind == "info":
             return model_info(request, repository, *found)
         if request.kind == "tree":
@@ -296,27 +293,27 @@ class LoopbackHub:
         """Why this token may not see that; 401 without one where 403 or 404 would say that something is there."""
         name, token = request.repository, request.token
         if token is not None and self.tokens is not None and token not in self.tokens:
-            return _error(request, 401, None, "Invalid credentials in Authorization header")
+            return error_reply(request, 401, None, "Invalid credentials in Authorization header")
         trusted = repository is not None and token in repository.tokens
         if repository is None or (repository.private and not trusted):
             if token is None:
-                return _error(request, 401, "RepoNotFound", "Invalid username or password.")
-            return _error(request, 404, "RepoNotFound", "Repository not found")
+                return error_reply(request, 401, "RepoNotFound", "Invalid username or password.")
+            return error_reply(request, 404, "RepoNotFound", "Repository not found")
         if repository.disabled:
-            return _error(request, 403, None, "Access to this resource is disabled.")
+            return error_reply(request, 403, None, "Access to this resource is disabled.")
         if repository.gated and request.kind in ("resolve", "cache") and not trusted:
             restricted = f"Access to model {name} is restricted"
             if token is None:
                 detail = f"{restricted}. You must have access to it and be authenticated to access it. Please log in."
-                return _error(request, 401, "GatedRepo", detail)
+                return error_reply(request, 401, "GatedRepo", detail)
             detail = f"{restricted} and you are not in the authorized list. Visit {self.url}/{name} to ask for access."
-            return _error(request, 403, "GatedRepo", detail)
+            return error_reply(request, 403, "GatedRepo", detail)
         return None
 
     def _file(self, request: Request, commit: str, files: dict[str, Content]) -> Reply:
         content = files.get(request.file)
         if content is None:
-            return _error(request, 404, "EntryNotFound", "Entry not found", [("X-Repo-Commit", commit)])
+            return error_reply(request, 404, "EntryNotFound", "Entry not found", [("X-Repo-Commit", commit)])
         tag, large = etag(request.file, content), is_large(request.file, content)
         headers = [("X-Repo-Commit", commit)]
         if large:
@@ -343,122 +340,12 @@ class LoopbackHub:
     def _tree(self, request: Request, below: str, commit: str, files: dict[str, Content]) -> Reply:
         entries = tree_entries(files, below, request.query.get("recursive", ["false"])[0].lower() in ("true", "1"))
         if below and not entries:
-            return _error(request, 404, "EntryNotFound", f'{below} does not exist on "{request.revision}"')
+            return error_reply(request, 404, "EntryNotFound", f'{below} does not exist on "{request.revision}"')
         start = int(request.query.get("cursor", ["0"])[0])
-        reply = _json(request, entries[start : start + self.tree_page], [("X-Repo-Commit", commit)])
+        reply = json_reply(request, entries[start : start + self.tree_page], [("X-Repo-Commit", commit)])
         if start + self.tree_page < len(entries):
             address, _, query = request.target.partition("?")
             kept = [part for part in query.split("&") if part and not part.startswith("cursor=")]
             following = "&".join([*kept, f"cursor={start + self.tree_page}"])
             reply.headers.append(("Link", f'<{self.url}{address}?{following}>; rel="next"'))
         return reply
-
-
-def _error(
-    request: Request, status: int, code: str | None, message: str, headers: Iterable[tuple[str, str]] = ()
-) -> Reply:
-    """A refusal as the hub words it: the API in JSON, files in plain text."""
-    given = [("X-Error-Message", message), *headers]
-    if code:
-        given.append(("X-Error-Code", code))
-    if status == 401:
-        given.append(("WWW-Authenticate", 'Bearer realm="Authentication required", charset="UTF-8"'))
-    if request.target.startswith("/api/"):
-        return Reply.of(json.dumps({"error": message}).encode(), "application/json; charset=utf-8", status, given)
-    return Reply.of(message.encode(), "text/plain; charset=utf-8", status, given)
-
-
-def _json(request: Request, value: Any, headers: Iterable[tuple[str, str]] = ()) -> Reply:
-    body = json.dumps(value).encode()
-    tag = f'W/"{len(body):x}-{hashlib.sha256(body).hexdigest()[:27]}"'
-    limits = [("RateLimit", '"api";r=499;t=120'), ("RateLimit-Policy", '"fixed window";"api";q=500;w=300')]
-    if request.headers.get("If-None-Match") == tag:
-        return Reply(304, [("ETag", tag), *headers, *limits])
-    return Reply.of(body, "application/json; charset=utf-8", 200, [("ETag", tag), *headers, *limits])
-
-
-def content_reply(request: Request, content: Content) -> Reply:
-    """A file or the range of it that was asked for: 200, 206 or 416."""
-    size = len(content)
-    headers = [
-        ("Content-Type", "application/octet-stream"),
-        ("ETag", etag(request.file, content)),
-        ("Accept-Ranges", "bytes"),
-    ]
-    match = RANGE.fullmatch((request.headers.get("Range") or "").replace(" ", "")) if request.method == "GET" else None
-    if match is None or match.groups() == ("", ""):
-        return Reply(200, headers, chunks_of(content, 0, size), size)
-    first, last = match.groups()
-    start = int(first) if first else max(0, size - int(last))
-    stop = min(int(last) + 1, size) if first and last else size
-    if start >= size or (first and last and int(last) < start):
-        return Reply.of(b"", "text/plain", 416, [("Content-Range", f"bytes */{size}")])
-    headers.append(("Content-Range", f"bytes {start}-{stop - 1}/{size}"))
-    return Reply(206, headers, chunks_of(content, start, stop), stop - start)
-
-
-def model_info(request: Request, repository: Repository, commit: str, files: dict[str, Content]) -> Reply:
-    """What /api/models/{org}/{name} says; sizes with ?blobs=true, only some fields with ?expand=."""
-    blobs = request.query.get("blobs", ["false"])[0].lower() in ("true", "1")
-    siblings = []
-    for path, content in sorted(files.items()):
-        entry: dict[str, Any] = {"rfilename": path}
-        if blobs:
-            entry |= {"blobId": git_oid(content), "size": len(content)}
-            if is_large(path, content):
-                entry["lfs"] = {"sha256": large_oid(content), "size": len(content), "pointerSize": 135}
-        siblings.append(entry)
-    info = {
-        "_id": commit[:24],
-        "id": request.repository,
-        "modelId": request.repository,
-        "author": request.repository.partition("/")[0],
-        "sha": commit,
-        "lastModified": "2026-11-30T12:00:00.000Z",
-        "createdAt": "2026-11-01T12:00:00.000Z",
-        "private": repository.private,
-        "gated": repository.gated,
-        "disabled": repository.disabled,
-        "downloads": 1000,
-        "likes": 10,
-        "tags": repository.tags,
-        "pipeline_tag": repository.pipeline_tag,
-        "library_name": repository.library_name,
-        "siblings": siblings,
-        "usedStorage": sum(len(content) for content in files.values()),
-        **repository.info,
-    }
-    wanted = {*request.query.get("expand", []), *request.query.get("expand[]", [])}
-    kept = {
-        key: value for key, value in info.items() if value is not None and (not wanted or key in {"_id", "id", *wanted})
-    }
-    return _json(request, kept)
-
-
-def _refs(request: Request, repository: Repository) -> Reply:
-    """Branches of a repository."""
-    branches = [
-        {"name": name, "ref": f"refs/heads/{name}", "targetCommit": commit} for name, commit in repository.names.items()
-    ]
-    return _json(request, {"tags": [], "branches": branches, "converts": []})
-
-
-def tree_entries(files: dict[str, Content], below: str, recursive: bool) -> list[dict[str, Any]]:
-    """Files and folders under a folder, as /tree/ lists them."""
-    start = f"{below.strip('/')}/" if below else ""
-    folders: dict[str, dict[str, Any]] = {}
-    found = []
-    for path, content in sorted(files.items()):
-        if not path.startswith(start):
-            continue
-        *parents, _ = path[len(start) :].split("/")
-        for depth in range(1, len(parents) + 1 if recursive else min(2, len(parents) + 1)):
-            folder = start + "/".join(parents[:depth])
-            folders[folder] = {"type": "directory", "oid": git_oid(folder.encode()), "size": 0, "path": folder}
-        if parents and not recursive:
-            continue
-        entry: dict[str, Any] = {"type": "file", "oid": git_oid(content), "size": len(content), "path": path}
-        if is_large(path, content):
-            entry["lfs"] = {"oid": large_oid(content), "size": len(content), "pointerSize": 135}
-        found.append(entry)
-    return [*folders.values(), *found]

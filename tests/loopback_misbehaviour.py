@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -53,7 +50,7 @@ class IgnoresRanges(OfContent):
     """Sends 200 and the whole file, whatever range was asked for."""
 
     def before(self, request: Request, hub: LoopbackHub) -> None:
-        del request.headers["Range"]
+        request.range = None
 
     def spoil(self, request: Request, reply: Reply) -> None:
         reply.set("Accept-Ranges", None)
@@ -66,11 +63,10 @@ class SendsOtherRange(OfContent):
         self.shift = shift
 
     def before(self, request: Request, hub: LoopbackHub) -> None:
-        asked = request.headers.get("Range", "")
+        asked = request.range or ""
         if asked.startswith("bytes="):
             first, _, last = asked.removeprefix("bytes=").partition("-")
-            shifted = f"bytes={int(first) + self.shift}-{int(last) + self.shift if last else ''}"
-            request.headers.replace_header("Range", shifted)
+            request.range = f"bytes={int(first) + self.shift}-{int(last) + self.shift if last else ''}"
 
 
 class ContentRangeSays(OfContent):
@@ -118,7 +114,7 @@ class ClosesMidway(OfContent):
         self.after_bytes, self.reset = after_bytes, reset
 
     def spoil(self, request: Request, reply: Reply) -> None:
-        reply.chunks, reply.close, reply.reset = _first(reply, self.after_bytes), True, self.reset
+        reply.chunks, reply.close, reply.reset = _first(reply.chunks, self.after_bytes), True, self.reset
 
 
 class StopsMidway(OfContent):
@@ -129,7 +125,7 @@ class StopsMidway(OfContent):
 
     def after(self, request: Request, reply: Reply, hub: LoopbackHub) -> Reply:
         if reply.status in (200, 206):
-            first = b"".join(_first(reply, self.after_bytes))
+            first = b"".join(_first(reply.chunks, self.after_bytes))
 
             def chunks() -> Iterator[bytes]:
                 yield first
@@ -140,8 +136,8 @@ class StopsMidway(OfContent):
         return reply
 
 
-def _first(reply: Reply, size: int) -> Iterator[bytes]:
-    for chunk in reply.chunks:
+def _first(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
+    for chunk in chunks:
         if size <= 0:
             return
         yield type(chunk)(chunk[:size])
@@ -327,65 +323,6 @@ class GiantHeaders(Misbehaviour):
     def after(self, request: Request, reply: Reply, hub: LoopbackHub) -> Reply:
         reply.headers += [(f"X-Filler-{number}", "a" * self.length) for number in range(self.headers)]
         return reply
-
-
-class GzipBomb(Misbehaviour):
-    """Zeros that gzip makes a thousandth of (1 GiB: 1 MB), sent with Content-Encoding: gzip.
-
-    Args:
-        size_bytes: unpacked; whole MiB.
-        only_if_asked: honest where Accept-Encoding does not name gzip.
-        start: honest bytes before the zeros.
-    """
-
-    def __init__(self, size_bytes: int = 2**30, only_if_asked: bool = False, start: bytes = b"") -> None:
-        self.mebibytes, self.only_if_asked, self.start = size_bytes // 2**20, only_if_asked, start
-
-    def before(self, request: Request, hub: LoopbackHub) -> Reply | None:
-        if self.only_if_asked and not accepts_gzip(request):
-            return None
-        first, block, last = _gzip_pieces(self.start)
-        length = len(first) + self.mebibytes * len(block) + len(last) + 8
-        headers = [("Content-Type", "application/json"), ("Content-Encoding", "gzip")]
-        return Reply(200, headers, self._chunks(first, block, last), length)
-
-    def _chunks(self, first: bytes, block: bytes, last: bytes) -> Iterator[bytes]:
-        yield first
-        for _ in range(self.mebibytes):
-            yield block
-        checksum = zlib.crc32(self.start)
-        for _ in range(self.mebibytes):
-            checksum = zlib.crc32(_MEBIBYTE, checksum)
-        size = (len(self.start) + self.mebibytes * 2**20) % 2**32
-        yield last + checksum.to_bytes(4, "little") + size.to_bytes(4, "little")
-
-
-_MEBIBYTE = bytes(2**20)
-
-
-@lru_cache(maxsize=8)
-def _gzip_pieces(start: bytes) -> tuple[bytes, bytes, bytes]:
-    """Header and start, a MiB of zeros that can be repeated, and the end of the stream: one member of gzip."""
-    stream = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    first = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff" + stream.compress(start) + stream.flush(zlib.Z_FULL_FLUSH)
-    block = stream.compress(_MEBIBYTE) + stream.flush(zlib.Z_FULL_FLUSH)
-    return first, block, stream.flush(zlib.Z_FINISH)
-
-
-class Compresses(OfContent):
-    """Honest gzip for those who ask for it, as the real hub does with JSON."""
-
-    def spoil(self, request: Request, reply: Reply) -> None:
-        if accepts_gzip(request) and reply.status == 200:
-            body = gzip.compress(b"".join(reply.chunks), mtime=0)
-            reply.set("Content-Encoding", "gzip")
-            reply.chunks, reply.length = (body,), len(body)
-
-
-def accepts_gzip(request: Request) -> bool:
-    """Whether the client asked for gzip."""
-    words = [word.strip().lower() for word in (request.headers.get("Accept-Encoding") or "").split(",")]
-    return any(word.partition(";")[0] in ("gzip", "*") and not word.endswith("q=0") for word in words)
 
 
 # ---- no HTTP at all ----
