@@ -62,7 +62,7 @@ class Sparse:
 def test_weights_and_shape_are_llama_cpps_own(model: str) -> None:
     for preset in ("Q4_K_M", "IQ2_XXS", "Q8_0"):
         architecture = header_only(model, preset)
-        assert architecture.checkpoint_bytes == ENTRIES[model]["weight_bytes"][preset]
+        assert architecture.checkpoint_bytes == ENTRIES[model]["weight_bytes"][preset.lower()]
         assert architecture.gguf is not None
         assert architecture.gguf.shape == shapes()[model]
         assert architecture.gguf.label == preset

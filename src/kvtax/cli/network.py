@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 PATIENCE_SECONDS = 0.5
@@ -24,12 +22,13 @@ def settle_network(values: Mapping[str, Any]) -> None:
     if values.get("offline"):
         os.environ["HF_HUB_OFFLINE"] = "1"
     terminal = sys.stderr is not None and sys.stderr.isatty()
-    set_listener(_spinner if terminal and not values.get("quiet") else None)
+    set_listener(_spin if terminal and not values.get("quiet") else None)
 
 
-@contextmanager
-def _spinner(what: str) -> Iterator[None]:
-    """A spinner with words on stderr, from half a second on until the wait is over."""
+def _spin(what: str) -> Callable[[], None]:
+    """Show a spinner with words on stderr, from half a second on until what is given back is called."""
+    import threading
+
     over = threading.Event()
 
     def show() -> None:
@@ -43,8 +42,9 @@ def _spinner(what: str) -> Iterator[None]:
 
     thread = threading.Thread(target=show, name="kvtax-spinner", daemon=True)
     thread.start()
-    try:
-        yield
-    finally:
+
+    def end() -> None:
         over.set()
         thread.join(timeout=2)
+
+    return end
