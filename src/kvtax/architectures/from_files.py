@@ -140,7 +140,8 @@ def match(architecture: Architecture, tensors: Iterable[TensorInFile]) -> Weighe
     for tensor in tensors:
         numbers = tuple(map(int, _NUMBER.findall(tensor.name)))
         size = tensor.bytes if tensor.dtype not in DTYPES else 0
-        key = (_NUMBER.sub("*", tensor.name), tensor.shape, tensor.dtype, size)
+        # a star in a name would be taken for an index
+        key = (_NUMBER.sub("*", tensor.name.replace("*", "?")), tensor.shape, tensor.dtype, size)
         groups.setdefault(key, []).append(numbers)
         total += tensor.bytes
     stored: list[StoredTensor] = []
