@@ -8,11 +8,15 @@ import re
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import kvtax
+from gguf_files import TensorOf, gguf_bytes, vocabulary
 from kvtax.errors import KvtaxError
 from kvtax.sources import recent
 from kvtax.sources.hub import answers
+from kvtax.sources.hub.names import parse_hub_name
 from kvtax.sources.resolve import find
 from loopback_hub import (
     API,
@@ -40,6 +44,16 @@ from loopback_hub import (
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 LLAMA = "meta-llama--Meta-Llama-3-8B.json"
 NAME = "acme/some-model"
+SMALL_KEYS = {
+    "general.architecture": "llama", "llama.block_count": 1, "llama.context_length": 4096, "llama.embedding_length": 256,
+    "llama.feed_forward_length": 512, "llama.attention.head_count": 4, "llama.vocab_size": 320,
+}  # fmt: skip
+SMALL_TENSORS = [
+    TensorOf("token_embd.weight", (256, 320), "q8_0"),
+    TensorOf("output_norm.weight", (256,)),
+    TensorOf("blk.0.attn_q.weight", (256, 256), "q8_0"),
+    TensorOf("blk.0.ffn_down.weight", (512, 256), "q8_0"),
+]
 TOKEN = "hf_" + "s3cret" * 5
 
 
@@ -311,3 +325,112 @@ def test_a_broken_answer_counts_as_absent(online, tmp_path):
         assert hub.weight_bytes_sent < 10**8
         assert answers.clear() == 1
         assert answers.kept() == (0, 0)
+
+
+# ---- GGUF on the hub ----
+
+
+def quantised(dtype):
+    tensors = [one._replace(dtype=dtype) if len(one.shape) > 1 else one for one in SMALL_TENSORS]
+    return gguf_bytes(SMALL_KEYS | {f"test.{index}": "x" * 1000 for index in range(20)}, tensors)
+
+
+GGUF_FILES = {
+    "README.md": b"# quantised",
+    "small-Q4_K_M.gguf": quantised("q4_k"),
+    "small-Q8_0.gguf": quantised("q8_0"),
+    "mmproj-F16.gguf": gguf_bytes({"general.architecture": "clip"}),
+    "config.json": b"{}",
+}
+
+
+@pytest.mark.parametrize("variant", ["Q4_K_M", "q4_k_m", "small-Q4_K_M.gguf"])
+def test_a_quantisation_on_the_hub(online, monkeypatch, variant):
+    with online(LoopbackHub({"acme/small-GGUF": GGUF_FILES})) as hub:
+        model = find(f"acme/small-GGUF:{variant}")
+        assert model.architecture.gguf.label == "Q4_K_M"
+        assert model.architecture.checkpoint_bytes == find_local("small-Q4_K_M.gguf")
+        assert "mmproj-in-repository" in {notice.code for notice in model.notices}
+        assert len(hub.requests) <= 4
+        asked = len(hub.requests)
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        again()
+        assert find(f"acme/small-GGUF:{variant}").architecture.gguf == model.architecture.gguf
+        assert len(hub.requests) == asked
+    budget = kvtax.budget(model=f"acme/small-GGUF:{variant}", gpu="rtx-4090", max_model_len=2048)
+    assert (budget.deployment.engine, budget.verdict) == ("llama.cpp", "fits")
+
+
+def find_local(name):
+    from kvtax.sources.byte_source import BytesInMemory
+    from kvtax.sources.gguf import read_gguf
+
+    return read_gguf(BytesInMemory(GGUF_FILES[name])).tensor_bytes
+
+
+def test_several_quantisations_are_listed(online):
+    files = {name: data for name, data in GGUF_FILES.items() if name != "config.json"}
+    with online(LoopbackHub({"acme/small-GGUF": files})):
+        with pytest.raises(KvtaxError) as caught:
+            find("acme/small-GGUF")
+        assert caught.value.code == "ambiguous-quantization"
+        assert "Q4_K_M (" in caught.value.message
+        assert "Q8_0 (" in caught.value.message
+        assert code_of("acme/small-GGUF:Q2_K") == "unknown-quantization"
+        assert code_of("acme/small-GGUF:small-Q2_K.gguf") == "unknown-quantization"
+
+
+def test_a_long_header_in_few_requests(online):
+    words = vocabulary(60_000, 60_000)
+    data = gguf_bytes(SMALL_KEYS | words, SMALL_TENSORS)
+    with online(LoopbackHub({"acme/big-GGUF": {"big-Q4_K_M.gguf": data}})) as hub:
+        assert find("acme/big-GGUF").architecture.gguf.label == "Q4_K_M"
+        assert len(hub.requests) <= 2 + 4
+
+
+# ---- names ----
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("org/name", ("org/name", "main", "")),
+        ("org/name@v1.0", ("org/name", "v1.0", "")),
+        ("org/name@refs/pr/3", ("org/name", "refs/pr/3", "")),
+        ("org/name:Q4_K_M", ("org/name", "main", "Q4_K_M")),
+        ("org/name@dev:sub/file-Q4_K_M.gguf", ("org/name", "dev", "sub/file-Q4_K_M.gguf")),
+        ("https://huggingface.co/org/name", ("org/name", "main", "")),
+        ("https://huggingface.co/org/name/tree/dev", ("org/name", "dev", "")),
+        ("hf.co/org/name/blob/main/x/y.gguf?download=true", ("org/name", "main", "x/y.gguf")),
+    ],
+)
+def test_names_that_are_understood(name, parts):
+    assert tuple(parse_hub_name(name)) == parts
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "org/..", "../name", "org/na--me", "org/na..me", "org/name.git", "org/ name", "org/na\x1bme", "org/name\n", "a/b/c", "org/", "/name",
+        "org/name@", "org/name@../x", "org/name@-x", "org/name@a b", "org/name:../x", "org/name:/x", "org/name:-x", "x" * 200 + "/y", "org/" + "y" * 97,
+        "org/name@" + "r" * 129, "org/name:" + "q" * 256, "http://evil.example/org/name", "file:///etc/passwd",
+    ],
+)  # fmt: skip
+def test_names_that_are_refused(name):
+    if name == "org/name@":
+        assert parse_hub_name(name).revision == "main"
+        return
+    with pytest.raises(KvtaxError) as caught:
+        parse_hub_name(name)
+    assert caught.value.code == "invalid-hub-name"
+    assert caught.value.message.isprintable()
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_name_or_an_error(text):
+    try:
+        name = parse_hub_name(text)
+    except KvtaxError:
+        return
+    assert ".." not in str(name)
+    assert str(name).isprintable()
