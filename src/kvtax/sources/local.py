@@ -21,11 +21,9 @@ def looks_like_path(name: str) -> bool:
 
     A folder without a config.json that happens to be called like an alias (`llama-3-8b/` with results) hides nothing.
     """
-    if (
-        name.startswith(("./", "../", "/", "~", ".\\", "..\\"))
-        or name.endswith((".json", GGUF, SAFETENSORS, *NEVER_OPENED, "/", "\\"))
-        or name in (".", "..")
-    ):
+    if name.startswith(("./", "../", "/", "~", ".\\", "..\\")) or name in (".", ".."):
+        return True
+    if name.endswith((".json", GGUF, SAFETENSORS, *NEVER_OPENED, "/", "\\")) and not _names_hub_file(name):
         return True
     if os.path.isabs(name):
         return True
@@ -35,6 +33,12 @@ def looks_like_path(name: str) -> bool:
         return "/" in name and os.path.isdir(name) and _holds_weights(name)
     except (OSError, ValueError):
         return False
+
+
+def _names_hub_file(name: str) -> bool:
+    """Whether a name is that of a file in a repository, `org/name:file.gguf`."""
+    repository, colon, _ = name.partition(":")
+    return bool(colon) and repository.count("/") == 1 and not os.path.exists(name) and not os.path.isdir(repository)
 
 
 def _holds_weights(folder: str) -> bool:
