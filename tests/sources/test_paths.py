@@ -136,9 +136,8 @@ def test_a_gguf_file(tmp_path):
     assert document["model"]["checkpoint_bytes"] == TENSOR_BYTES
     embedding, output = TENSORS[0].bytes, TENSORS[0].bytes
     assert document["host"]["weights_bytes"] == embedding
-    assert (
-        document["per_gpu"]["weights_bytes"] == TENSOR_BYTES - embedding + output
-    )  # tied: once in RAM, once on the card
+    tied = TENSOR_BYTES - embedding + output  # once in RAM, once on the card
+    assert 0 <= document["per_gpu"]["weights_bytes"] - tied < 256 * len(TENSORS)  # CUDA pads rows of 256 to 512
     assert document["per_gpu"]["kv_pool_bytes"] == 2 * 2 * 2 * 64 * 2 * 4096
 
 

@@ -261,13 +261,14 @@ def _caches(shape: Shape, layer: Layer) -> Iterable[LayerCache]:
     if shape.arch in traits.ENCODERS:
         yield NoCache()
         return
-    if layer.attends:
+    attends = layer.attends and layer.key_width + layer.value_width > 0
+    if attends:
         yield _attention(shape, layer)
     if layer.recurrent:
         states = [State("conv", (layer.conv_elements,))] if layer.conv_elements else []
         states += [State("recurrent", (layer.state_elements,))] if layer.state_elements else []
         yield Recurrent(_variant(shape), tuple(states), "float16", "float32")
-    elif not layer.attends:
+    elif not attends:
         yield NoCache()
 
 
