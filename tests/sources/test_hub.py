@@ -60,10 +60,6 @@ TOKEN = "hf_" + "s3cret" * 5
 @pytest.fixture
 def online(monkeypatch, tmp_path):
     """Requests are allowed, to whatever hub the test names; caches are empty."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setenv("KVTAX_CACHE_DIR", str(tmp_path / "kvtax"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
