@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kvtax.errors import ConfigError, InputError
+from kvtax.errors import ConfigError, InputError, UnknownNameError
 from kvtax.safe_text import safe
 from kvtax.sources.folder import Contents, sort_files
 from kvtax.sources.folder_model import described, with_headers
@@ -49,7 +49,11 @@ def read_hub(name: HubName) -> Found:
         from kvtax.sources.folder_model import read_folder
 
         place = f"hub cache on this disk, {safe(name.repository)} at commit {snapshot.commit[:12]}"
-        return read_folder(snapshot.folder, name.variant, model=safe(str(name)), place=place)
+        try:
+            return read_folder(snapshot.folder, name.variant, model=safe(str(name)), place=place)
+        except UnknownNameError:  # another quantisation than those that were fetched: the hub may have it
+            if settings.is_offline():
+                raise
     endpoint = settings.endpoint()
     kept = answers.load(endpoint, name)
     if kept is not None and (name.is_pinned or settings.is_offline()):
