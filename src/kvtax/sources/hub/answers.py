@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kvtax.errors import KvtaxError
+from kvtax.errors import InputError, KvtaxError
+from kvtax.safe_text import safe
 from kvtax.sources.found import Found
 from kvtax.sources.gguf import GgufFile, GgufTensorInfo
 from kvtax.sources.hub.names import HubName
@@ -24,6 +26,9 @@ from kvtax.terms import Notice
 
 SCHEMA = "kvtax.hub-answer/1"
 MAXIMUM_BYTES = 64 * 2**20
+_PARTIAL = "answer-"
+_WRITTEN = re.compile(rf"[0-9a-f]{{64}}\.json|{_PARTIAL}[^/]*\.part")
+"""Names of what is written here: answers, and what is left of one that was being written when the process was killed."""
 
 
 class Answer(NamedTuple):
@@ -74,7 +79,9 @@ def save(endpoint: str, name: HubName, answer: Answer) -> None:
     try:
         text = json.dumps(_to_json(answer, name), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
         os.makedirs(_folder(), mode=0o700, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=_folder(), suffix=".part")
+        if os.path.islink(_folder()):
+            return
+        descriptor, temporary = tempfile.mkstemp(dir=_folder(), prefix=_PARTIAL, suffix=".part")
         try:
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
                 file.write(text)
@@ -88,35 +95,45 @@ def save(endpoint: str, name: HubName, answer: Answer) -> None:
 
 def kept() -> tuple[int, int]:
     """How many answers are kept, and their bytes."""
-    count = size = 0
-    for path in _files():
-        try:
-            size += os.stat(path, follow_symlinks=False).st_size
-            count += 1
-        except OSError:
-            continue
-    return count, size
+    sizes = [size for _, size in _files()]
+    return len(sizes), sum(sizes)
 
 
-def clear() -> int:
-    """Remove all answers, and nothing else; how many there were."""
-    count = 0
-    for path in _files():
+def clear() -> tuple[int, int]:
+    """Remove all answers, and nothing else; how many were removed, and their bytes.
+
+    Raises:
+        InputError: one is left that cannot be removed.
+    """
+    count = freed = 0
+    for path, size in _files():
         try:
             os.unlink(path)
-            count += 1
-        except OSError:
+        except FileNotFoundError:
             continue
-    return count
+        except OSError as error:
+            raise InputError(
+                f"cannot be removed: {error.strerror}", code="cannot-write", where=safe(path),
+                hint=f"{count} answers were removed before it",
+            ) from None  # fmt: skip
+        count, freed = count + 1, freed + size
+    return count, freed
 
 
-def _files() -> list[str]:
+def _files() -> list[tuple[str, int]]:
+    """The files in the folder that were written here, by name and kind, with their sizes [bytes]; a link is none of them."""
     folder = _folder()
+    found = []
     try:
-        names = os.listdir(folder)
+        if os.path.islink(folder):
+            return []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if _WRITTEN.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    found.append((entry.path, entry.stat(follow_symlinks=False).st_size))
     except OSError:
-        return []
-    return [os.path.join(folder, one) for one in names if one.endswith((".json", ".part"))]
+        return found
+    return found
 
 
 # ---- as JSON ----
