@@ -19,18 +19,23 @@ def looks_like_path(name: str) -> bool:
 
     A folder without a config.json that happens to be called like an alias (`llama-3-8b/` with results) hides nothing.
     """
-    if (
-        name.startswith(("./", "../", "/", "~", ".\\", "..\\"))
-        or name.endswith((".json", GGUF, SAFETENSORS, *NEVER_OPENED, "/", "\\"))
-        or name in (".", "..")
-    ):
-        return True
-    if os.path.isabs(name):
+    if is_written_as_path(name):
         return True
     try:
         return os.path.isfile(os.path.join(name, "config.json")) or ("/" in name and os.path.exists(name))
     except ValueError:
         return False
+
+
+def is_written_as_path(name: str) -> bool:
+    """Whether a name can only be a path by its words, whatever is on this disk: `./x`, `/x`, `x.gguf`, but not `org/name:x.gguf`."""
+    if name.startswith(("./", "../", "/", "~", ".\\", "..\\")) or name in (".", "..") or os.path.isabs(name):
+        return True
+    if name.endswith(GGUF) and (":" in name or name.startswith(("hf.co/", "huggingface.co/"))):
+        from kvtax.sources.hub.names import looks_like_hub_name
+
+        return not looks_like_hub_name(name)
+    return name.endswith((".json", GGUF, SAFETENSORS, *NEVER_OPENED, "/", "\\"))
 
 
 def split_variant(name: str) -> tuple[str, str]:

@@ -49,7 +49,8 @@ def read_hub(name: HubName) -> Found:
         from kvtax.sources.folder_model import read_folder
 
         place = f"hub cache on this disk, {safe(name.repository)} at commit {snapshot.commit[:12]}"
-        return read_folder(snapshot.folder, name.variant, model=safe(str(name)), place=place)
+        found = read_folder(snapshot.folder, name.variant, model=safe(str(name)), place=place)
+        return found._replace(commit=snapshot.commit)
     endpoint = settings.endpoint()
     kept = answers.load(endpoint, name)
     if kept is not None and (name.is_pinned or settings.is_offline()):
@@ -84,6 +85,7 @@ def _fresh(repository: Repository, kept: Answer | None, endpoint: str) -> Found:
         found = found._replace(**_parsed(repository, data))
     listed = bool(name.variant) or data is None
     found = _from_listing(repository, found) if listed else _checkpoint(repository, found)
+    found = found._replace(commit=repository.commit)
     if repository.pin:
         answers.save(endpoint, name, Answer(repository.pin, found))
     return found
