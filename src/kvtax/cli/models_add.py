@@ -88,8 +88,8 @@ def _read(word: str, values: Mapping[str, Any]) -> tuple[str, Found]:
         from kvtax.sources.find_facts import find_facts, short_name
 
         found = find_facts(word)
-        return given or short_name(word, found), found
-    name = given or next(iter(values.get("alias") or ()), None)
+        return short_name(word, found) if given is None else given, found
+    name = next(iter(values.get("alias") or ()), None) if given is None else given
     if name is None:
         raise UsageError("a config on standard input has no name", hint="give it one: --name acme/private-7b")
     from kvtax.sources.found import Found

@@ -7,10 +7,10 @@ import re
 
 from kvtax.errors import KvtaxError
 from kvtax.sources.found import Found
-from kvtax.sources.local import is_written_as_path, looks_like_path, split_variant
+from kvtax.sources.local import looks_like_path, split_variant
 from kvtax.sources.models import ModelEntry, find_model, read_config, read_quant_config
 from kvtax.sources.places import STORES, place_elsewhere, place_of
-from kvtax.sources.resolve import about_entry
+from kvtax.sources.resolve import CODE_KEYS, about_entry
 
 _USUAL = ("config", "model", "consolidated", "pytorch_model")
 """Files that are called so say nothing of which model they are: their folder does."""
@@ -38,10 +38,12 @@ def find_facts(name: str) -> Found:
 
 
 def _of_entry(entry: ModelEntry) -> Found:
+    # keys that name code of a repository say something about a file from there, and this is none any more
+    config = {key: value for key, value in read_config(entry).items() if key not in CODE_KEYS}
     return Found(
         entry.id,
         f"the catalogue: {entry.source}",
-        read_config(entry),
+        config,
         read_quant_config(entry),
         runner=entry.runner,
         notices=tuple(about_entry(entry)),
@@ -62,8 +64,7 @@ def short_name(name: str, found: Found) -> str:
         shown = _of_path(name)
     else:
         shown = found.id
-    shown = _ODD.sub("-", shown)
-    return shown[:-5] if is_written_as_path(shown) and shown.endswith(".gguf") else shown
+    return _ODD.sub("-", shown)
 
 
 def _of_path(name: str) -> str:

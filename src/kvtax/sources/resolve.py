@@ -138,9 +138,12 @@ def _about_hidden(name: str) -> list[Notice]:
     return [Notice("own-model", f"{name[:96]!r} is your own entry and hides the catalogue's {hidden.id}")]
 
 
+CODE_KEYS = ("auto_map", "trust_remote_code")
+
+
 def _about_code(config: Mapping[str, Any]) -> list[Notice]:
     """Keys that would run code from the model's repository in other tools."""
-    named = [key for key in ("auto_map", "trust_remote_code") if config.get(key)]
+    named = [key for key in CODE_KEYS if config.get(key)]
     if not named:
         return []
     return [
