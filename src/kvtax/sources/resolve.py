@@ -47,8 +47,8 @@ class Model(NamedTuple):
 _FOUND: dict[str, Model] = {}
 
 
-def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Model:
-    """The model of a name (alias, hub id, path, `ollama:name`) or of a parsed config.
+def find(model: str | Mapping[str, Any] | Model, extra: Sequence[ModelEntry] = ()) -> Model:
+    """The model of a name (alias, hub id, path, `ollama:name`) or of a parsed config; one that was found is itself.
 
     Raises:
         UnknownNameError: no such name.
@@ -56,6 +56,8 @@ def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Mo
         ConfigError: a config or a header that cannot be read.
         UnsupportedArchitectureError: a config that is not understood.
     """
+    if isinstance(model, Model):
+        return model
     if not isinstance(model, str):
         architecture = read_architecture(model, class_defaults)
         code = _about_code(model)
