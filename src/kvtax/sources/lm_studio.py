@@ -188,7 +188,7 @@ def _model(folder: str, name: str, wanted: str) -> LmStudioModel:
                 f"{name} holds {len(choices)} GGUF models",
                 code="ambiguous-quantization",
                 suggestions=[f"{name}:{label}" for label in labels],
-                hint=f"name one: {', '.join(f'{name}:{label}' for label in labels[:8])}",
+                hint=f"name one: {', '.join(f'{name}:{label}' for label in labels[:8])}; kvtax gguf lmstudio:{name} -g CARD says which fit",
             )
         choice = pick(choices, choices[0].files[0])
     elif contents.format != "safetensors":
