@@ -39,7 +39,7 @@ class Deployment(NamedTuple):
     A field that the chosen engine has no counterpart for is an error where it is set (engines.registry).
 
     Args:
-        model: alias, hub id, path of a config.json or a model directory, or a parsed config.
+        model: alias, hub id, path of a config.json or a model directory, or a parsed config; a Model that was found already.
         dtype: of weights that are not quantised and of activations; None: the checkpoint's.
         quantization: the checkpoint's own unless given.
         weights_bytes: weights of one GPU where known from headers or a log [bytes].
@@ -341,7 +341,7 @@ def _unknown_field(key: str) -> InputError:
 
 def _checked(name: str, value: Any) -> Any:
     if name == "model":
-        if not isinstance(value, (str, Mapping)):
+        if not isinstance(value, (str, Mapping)) and not hasattr(value, "architecture"):
             raise InputError("must be a name, a path or a parsed config", code="invalid-input", where=name)
         return value
     if name in _READERS:

@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "models": ("kvtax.cli.models", "The models of the catalogue, and the architectures that are understood."),
     "gpus": ("kvtax.cli.gpus", "The cards of the catalogue, with the memory that engines see."),
     "engines": ("kvtax.cli.engines", "The engines whose rules are known, and how far real servers lay from them."),
+    "gguf": ("kvtax.cli.gguf", "The GGUF quantisations of a repository or folder, and which of them fit a card."),
+    "cache": ("kvtax.cli.cache", "Where answers of the hub are kept, and how to remove them."),
 }
 
 

@@ -157,6 +157,7 @@ def make_click_command(command: Command) -> ClickCommand:
             required=argument.required,
             help=argument.help,
             nargs=-1 if argument.many else 1,
+            autocompletion=_complete(argument.name),
         )
         for argument in command.arguments
     ]
@@ -198,13 +199,16 @@ def _complete(option: str) -> Callable[..., list[str]] | None:
     def words(_ctx: Context, _words: list[str], incomplete: str) -> list[str]:
         return [word for word in _WORDS[option] if word.startswith(incomplete)]
 
-    return {"model": models, "gpu": cards}.get(option) or (words if option in _WORDS else None)
+    return {"model": models, "model_argument": models, "gpu": cards}.get(option) or (
+        words if option in _WORDS else None
+    )
 
 
 _WORDS = {
     "format": ("table", "plain", "json", "markdown", "csv", "html"),
     "color": ("auto", "always", "never"),
     "engine": ENGINES,
+    "action": ("dir", "clear"),
 }
 
 

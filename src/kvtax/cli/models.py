@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvtax.cli.exits import Exit, UsageError, say
+from kvtax.cli.models_add import ADD_OPTIONS, adds, refuse_add_options, run_add
 from kvtax.cli.options import CATALOGUE, FLAG, Argument, Command, Option
 from kvtax.cli.outlet import choose_look, open_outlet
 from kvtax.cli.pages import PAGE_FORMATS, PAGE_OPTIONS, drawn, nothing_found
@@ -23,7 +24,13 @@ def run(values: Mapping[str, Any]) -> int:
 
     Returns:
         The exit code: 0, also where nothing is found.
+
+    Raises:
+        KvtaxError: a model that is to be added cannot be read, or the entry not be written.
     """
+    if adds(values.get("query") or ()):
+        return run_add(values)
+    refuse_add_options(values)
     query = " ".join(values.get("query") or ())
     words = query.split()
     with open_outlet(values) as outlet:
@@ -72,19 +79,27 @@ def _closest(query: str, extra: Sequence[ModelEntry]) -> list[str]:
 COMMAND = Command(
     "models",
     "The models whose config.json is at hand: parameters, KV of one token in 16 bit, and the longest context.\n\nA search finds the "
-    "models that have all its words in their id, aliases or model type.",
+    "models that have all its words in their id, aliases or model type.\n\n"
+    "add MODEL writes an entry of your own from any source (hub, path, GGUF file, ollama:NAME, lmstudio:NAME, a name of the catalogue, - for "
+    "a config on stdin) into kvtax.toml here, or into the file that --catalogue names: what was read of the model goes into a file beside "
+    "it, so that it is found without network from then on.",
     (
         Argument(
-            "query", "WORD", "What to search for: qwen3 moe, llama, deepseek_v3. Left out: every model.", many=True
+            "query",
+            "WORD",
+            "What to search for: qwen3 moe, llama, deepseek_v3. Left out: every model. Or: add MODEL.",
+            many=True,
         ),
     ),
     (
         Option("families", ("--families",), "List the model types of config.json that are understood.", "Search", FLAG),
+        *ADD_OPTIONS,
         CATALOGUE,
         *PAGE_OPTIONS,
     ),
     (
         ("every mixture-of-experts model of Qwen 3", "kvtax models qwen3 moe"),
+        ("an entry of your own from the hub, under a short name", "kvtax models add org/name --alias mine"),
         ("which architectures are understood", "kvtax models --families"),
         ("the whole catalogue for a spreadsheet", "kvtax models --format csv --output models.csv"),
     ),

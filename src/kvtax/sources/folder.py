@@ -161,6 +161,16 @@ def scan(path: str, index_shards: Iterable[str] | None = None) -> Contents:
     Raises:
         ConfigError: it cannot be read (`unreadable-folder`), or holds more than 10,000 entries (`too-many-files`).
     """
+    files, unreadable = list_files(path)
+    return sort_files(files, index_shards)._replace(unreadable=unreadable)
+
+
+def list_files(path: str) -> tuple[dict[str, int | None], tuple[str, ...]]:
+    """Names and sizes of the files of a directory and of the folders in it, and the names that lead to no regular file.
+
+    Raises:
+        ConfigError: as for `scan`.
+    """
     files: dict[str, int | None] = {}
     unreadable: list[str] = []
     left = MAXIMUM_ENTRIES
@@ -183,7 +193,7 @@ def scan(path: str, index_shards: Iterable[str] | None = None) -> Contents:
             continue
         left -= len(inside)
         files.update((f"{folder}/{entry.name}", entry.size) for entry in inside if entry.kind == FILE)
-    return sort_files(files, index_shards)._replace(unreadable=tuple(unreadable))
+    return files, tuple(unreadable)
 
 
 def _format_of(name: str) -> str:

@@ -148,7 +148,7 @@ def _gguf(found: Found, path: str, contents: Contents, wanted: str) -> Found:
         raise InputError(
             f"holds {len(choices)} quantisations: " + ", ".join(described(contents.gguf.choices)),
             code="ambiguous-quantization",
-            hint=f"name one: {safe(path, 96)}:{choices[0].label}",
+            hint=f"name one: {safe(path, 96)}:{choices[0].label}; kvtax gguf {safe(path, 96)} -g CARD says which fit",
             where=safe(path),
         )
     projector = next(iter(contents.gguf.projectors), "")

@@ -27,6 +27,7 @@ class Found(NamedTuple):
         limits: of generation_config.json: `max_length`, `max_new_tokens` [tokens].
         settings: fields of a deployment that come with the model: the projector's bytes, Ollama's num_ctx.
         notices: what the reader should know.
+        commit: of the repository on the hub, whole; '' where it is of none.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Found(NamedTuple):
     limits: Mapping[str, int] = {}
     settings: Mapping[str, int] = {}
     notices: tuple[Notice, ...] = ()
+    commit: str = ""
 
 
 LIMIT_KEYS = ("max_length", "max_new_tokens")

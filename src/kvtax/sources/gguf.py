@@ -43,7 +43,7 @@ DTYPE_OF_TYPE = {
 }  # fmt: skip
 """Formats by their number (ggml.h enum ggml_type); 9 and 15 (q8_1, q8_k) are formats of activations, never of a file."""
 REMOVED_TYPES = frozenset((4, 5, 31, 32, 33, 36, 37, 38))
-_ROW_BLOCK = {"nvfp4": 64}
+ROW_BLOCK = {"nvfp4": 64}
 """ggml packs four blocks of NVFP4, each with its scale, into one."""
 
 _U32, _TEXT, _ARRAY = 4, 8, 9
@@ -323,7 +323,7 @@ def _tensor(window: HeaderWindow) -> GgufTensorInfo:
     elements = prod(shape)
     if not 0 < elements < 2**63:
         raise window.error(f"a tensor cannot have {safe(str(elements), 40)} elements", "invalid-shape", name)
-    block = _ROW_BLOCK.get(dtype.name) or dtype.block or 1
+    block = ROW_BLOCK.get(dtype.name) or dtype.block or 1
     if shape[0] % block:
         raise window.error(f"rows of {shape[0]} elements in blocks of {block} ({dtype.name})", "invalid-shape", name)
     return GgufTensorInfo(name, shape, dtype.name, offset, dtype.bytes(shape[0]) * (elements // shape[0]))

@@ -59,6 +59,20 @@ def find_lm_studio(name: str, environment: Mapping[str, str] = os.environ) -> Lm
             (`ambiguous-quantization`).
         ConfigError: the folder holds no model (`no-model`), or cannot be read.
     """
+    folder, shown, wanted = find_lm_studio_folder(name, environment)
+    return _model(folder, shown, wanted)
+
+
+def find_lm_studio_folder(name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, str, str]:
+    """The folder of a model, how it is called (safe to show), and the quantisation or file that is named, '' for none.
+
+    Args:
+        name: as for `find_lm_studio`.
+        environment: HOME is looked at.
+
+    Raises:
+        KvtaxError: as `find_lm_studio`, but for what is in the folder.
+    """
     stores = lm_studio_stores(environment)
     publisher, repository, wanted = _parts(_inside(name.strip(), stores))
     if not stores:
@@ -70,7 +84,7 @@ def find_lm_studio(name: str, environment: Mapping[str, str] = os.environ) -> Lm
     for store in stores:
         found = _folder_of(store, publisher, repository)
         if found:
-            return _model(os.path.join(store, *found), safe("/".join(found)), wanted)
+            return os.path.join(store, *found), safe("/".join(found)), wanted
     raise _not_there(f"{publisher}/{repository}", stores, environment)
 
 
@@ -174,7 +188,7 @@ def _model(folder: str, name: str, wanted: str) -> LmStudioModel:
                 f"{name} holds {len(choices)} GGUF models",
                 code="ambiguous-quantization",
                 suggestions=[f"{name}:{label}" for label in labels],
-                hint=f"name one: {', '.join(f'{name}:{label}' for label in labels[:8])}",
+                hint=f"name one: {', '.join(f'{name}:{label}' for label in labels[:8])}; kvtax gguf lmstudio:{name} -g CARD says which fit",
             )
         choice = pick(choices, choices[0].files[0])
     elif contents.format != "safetensors":

@@ -21,11 +21,7 @@ def looks_like_path(name: str) -> bool:
 
     A folder without a config.json that happens to be called like an alias (`llama-3-8b/` with results) hides nothing.
     """
-    if name.startswith(("./", "../", "/", "~", ".\\", "..\\")) or name in (".", ".."):
-        return True
-    if name.endswith((".json", GGUF, SAFETENSORS, *NEVER_OPENED, "/", "\\")) and not _names_hub_file(name):
-        return True
-    if os.path.isabs(name):
+    if is_written_as_path(name):
         return True
     try:
         if os.path.isfile(os.path.join(name, "config.json")) or ("/" in name and os.path.isfile(name)):
@@ -35,17 +31,22 @@ def looks_like_path(name: str) -> bool:
         return False
 
 
-def _names_hub_file(name: str) -> bool:
-    """Whether a name is that of a file in a repository, `org/name:file.gguf`."""
-    repository, colon, _ = name.partition(":")
-    return bool(colon) and repository.count("/") == 1 and not os.path.exists(name) and not os.path.isdir(repository)
-
-
 def _holds_weights(folder: str) -> bool:
     with os.scandir(folder) as entries:
         return any(
             entry.name.endswith((GGUF, SAFETENSORS)) for entry, _ in zip(entries, range(_LOOKED_AT), strict=False)
         )
+
+
+def is_written_as_path(name: str) -> bool:
+    """Whether a name can only be a path by its words, whatever is on this disk: `./x`, `/x`, `x.gguf`, but not `org/name:x.gguf`."""
+    if name.startswith(("./", "../", "/", "~", ".\\", "..\\")) or name in (".", "..") or os.path.isabs(name):
+        return True
+    if name.endswith(GGUF) and (":" in name or name.startswith(("hf.co/", "huggingface.co/"))):
+        from kvtax.sources.hub.names import looks_like_hub_name
+
+        return not looks_like_hub_name(name)
+    return name.endswith((".json", GGUF, SAFETENSORS, *NEVER_OPENED, "/", "\\"))
 
 
 def split_variant(name: str) -> tuple[str, str]:

@@ -39,6 +39,8 @@ class ModelEntry(NamedTuple):
     config: dict[str, Any] | None = None
     runner: str | None = None
     """`pooling` where the repository holds Sentence Transformers' modules.json, by which vLLM takes that runner by itself."""
+    facts: str | None = None
+    """The facts file of a user's own entry, in place of a config: the full path."""
 
 
 def find_model(name: str, extra: Sequence[ModelEntry] = ()) -> ModelEntry:

@@ -10,13 +10,11 @@ from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.registry import read_architecture
 from kvtax.errors import KvtaxError, UnsupportedArchitectureError
 from kvtax.sources.class_defaults import class_defaults
-from kvtax.sources.local import looks_like_path
-from kvtax.sources.models import ModelEntry, close_ids, find_model, hub_id_of, read_config, read_quant_config
+from kvtax.sources.models import ModelEntry, find_model, read_config, read_quant_config
+from kvtax.sources.places import Place, place_elsewhere, place_of
 from kvtax.terms import Notice
 from kvtax.units import format_bytes
 
-STORES = ("ollama:", "lmstudio:", "lm-studio:")
-"""What names of models in other programs' stores begin with."""
 COUNTED = "worked out from config.json"
 
 
@@ -49,8 +47,8 @@ class Model(NamedTuple):
 _FOUND: dict[str, Model] = {}
 
 
-def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Model:
-    """The model of a name (alias, hub id, path, `ollama:name`) or of a parsed config.
+def find(model: str | Mapping[str, Any] | Model, extra: Sequence[ModelEntry] = ()) -> Model:
+    """The model of a name (alias, hub id, path, `ollama:name`) or of a parsed config; one that was found is itself.
 
     Raises:
         UnknownNameError: no such name.
@@ -58,69 +56,46 @@ def find(model: str | Mapping[str, Any], extra: Sequence[ModelEntry] = ()) -> Mo
         ConfigError: a config or a header that cannot be read.
         UnsupportedArchitectureError: a config that is not understood.
     """
+    if isinstance(model, Model):
+        return model
     if not isinstance(model, str):
         architecture = read_architecture(model, class_defaults)
         code = _about_code(model)
         return Model("(config)", "the config that was given", architecture, None, (*code, *_about(architecture)))
-    if looks_like_path(model):
-        return _of_path(model)
+    place = place_of(model)
+    if place is not None:
+        return _of_place(place)
     if not extra and model in _FOUND:
         return _FOUND[model]
-    if model.lower().startswith(STORES):
-        from kvtax.sources.found_model import model_of
-        from kvtax.sources.recent import read_once
-        from kvtax.sources.stores import read_store
-
-        return read_once(model, lambda: model_of(read_store(model)))
     try:
         entry = find_model(model, extra)
     except KvtaxError as error:
-        return _elsewhere(model, error)
-    found = _of_entry(model, entry, extra)
+        return _of_place(place_elsewhere(model, error))
+    found = _of_facts(model, entry) if entry.facts else _of_entry(model, entry, extra)
     if not extra and len(_FOUND) < 512:
         _FOUND[model] = found
     return found
 
 
-def _elsewhere(model: str, unknown: KvtaxError) -> Model:
-    """What is not in the catalogue: a folder on this disk, or a repository on the hub.
-
-    Raises:
-        KvtaxError: it is neither, or cannot be had.
-    """
+def _of_place(place: Place) -> Model:
+    """What lies at a place outside the catalogue."""
     from kvtax.sources.found_model import model_of
-
-    if os.path.isdir(model.rpartition(":")[0] or model) or os.path.isdir(model):
-        return _of_path(model)
-    target = hub_id_of(model)
-    if not target or unknown.code == "ambiguous-model":
-        raise unknown
-    from kvtax.sources.hub.names import parse_hub_name
-    from kvtax.sources.hub.read import read_hub
     from kvtax.sources.recent import read_once
 
-    try:
-        return read_once(target, lambda: model_of(read_hub(parse_hub_name(target))))
-    except KvtaxError as error:
-        close = close_ids(target) if error.code in _NOT_THERE else []
-        if not close:
-            raise
-        hint = f"did you mean {', '.join(close)}? Otherwise {error.hint[:1].lower()}{error.hint[1:]}"
-        raise type(error)(error.message, code=error.code, hint=hint, where=error.where) from None
+    return read_once(place.name, lambda: model_of(place.read()), place.folder)
 
 
-def _of_path(model: str) -> Model:
-    """What lies at a path."""
+def _of_facts(name: str, entry: ModelEntry) -> Model:
+    """A user's own model, from the facts that were read of it when it was added."""
+    from kvtax.sources.found_json import read_facts
     from kvtax.sources.found_model import model_of
-    from kvtax.sources.path_model import read_path
     from kvtax.sources.recent import read_once
 
-    place = os.path.expanduser(model)
-    folder = place if os.path.isdir(place) else os.path.dirname(place) or "."
-    return read_once(model, lambda: model_of(read_path(model)), folder)
-
-
-_NOT_THERE = frozenset(("hub-missing", "hub-private", "hub-offline", "hub-unreachable", "hub-timeout"))
+    path = entry.facts or ""
+    found = read_once(path, lambda: model_of(read_facts(path)), os.path.dirname(path))
+    notices = (*found.notices, *_about_hidden(name))
+    source = f"catalogue: {entry.source}, as read from {found.source}"
+    return found._replace(id=entry.id, source=source, entry=entry, notices=notices)
 
 
 def _of_entry(model: str, entry: ModelEntry, extra: Sequence[ModelEntry]) -> Model:
@@ -132,7 +107,7 @@ def _of_entry(model: str, entry: ModelEntry, extra: Sequence[ModelEntry]) -> Mod
     except UnsupportedArchitectureError as error:
         published = None if entry.parameters is None else 2 * entry.parameters
         raise with_weights(error, published, "published parameters in 16 bit") from None
-    about = [*_about_entry(entry), *_about(architecture)]
+    about = [*about_entry(entry), *_about(architecture)]
     if entry in extra:
         about += _about_hidden(model)
     return Model(entry.id, f"catalogue: {entry.source}", architecture, entry, tuple(about), runner=entry.runner)
@@ -146,7 +121,8 @@ def with_weights(error: UnsupportedArchitectureError, size: int | None, source: 
     return UnsupportedArchitectureError(error.message, hint=hint, where=error.where)
 
 
-def _about_entry(entry: ModelEntry) -> list[Notice]:
+def about_entry(entry: ModelEntry) -> list[Notice]:
+    """What the reader should know of a config of the catalogue that is no real file."""
     if entry.kind == "reconstructed":
         note = entry.parameters_note
         count = "equals the published total" if note.startswith("equal") else f"beside the published total: {note}"
@@ -164,9 +140,12 @@ def _about_hidden(name: str) -> list[Notice]:
     return [Notice("own-model", f"{name[:96]!r} is your own entry and hides the catalogue's {hidden.id}")]
 
 
+CODE_KEYS = ("auto_map", "trust_remote_code")
+
+
 def _about_code(config: Mapping[str, Any]) -> list[Notice]:
     """Keys that would run code from the model's repository in other tools."""
-    named = [key for key in ("auto_map", "trust_remote_code") if config.get(key)]
+    named = [key for key in CODE_KEYS if config.get(key)]
     if not named:
         return []
     return [

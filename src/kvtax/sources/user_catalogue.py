@@ -3,6 +3,7 @@
     [[model]]
     name = "acme/private-7b"            # also: aliases = ["private"]
     config = "configs/private-7b.json"  # relative to the file, or the config itself as a table
+                                        # or: facts = "kvtax-models/acme--private-7b.json", as `kvtax models add` writes it
 
     [[gpu]]
     id = "lab-card"                     # also: name, aliases, vendor, note, source, price_per_hour
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 FILE_NAME = "kvtax.toml"
 MAXIMUM_BYTES = 2**20
-_MAXIMUM_ENTRIES = 1000
+MAXIMUM_ENTRIES = 1000
 _MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "apple": "Apple", "google": "Google", "aws": "AWS"}
 """How the catalogue writes the makers; a card of no stated maker (`user`) is one that engines know."""
 
@@ -88,8 +89,8 @@ def _tables(document: dict[str, Any], name: str, path: str) -> list[tuple[dict[s
         raise InputError(
             f"`{name}` must be a list of tables", code="invalid-entry", hint=f"write [[{name}]]", where=path
         )
-    if len(rows) > _MAXIMUM_ENTRIES:
-        raise InputError(f"has more than {_MAXIMUM_ENTRIES} [[{name}]] tables", code="invalid-entry", where=path)
+    if len(rows) > MAXIMUM_ENTRIES:
+        raise InputError(f"has more than {MAXIMUM_ENTRIES} [[{name}]] tables", code="invalid-entry", where=path)
     return [(row, f"{path}: {name}[{number}]") for number, row in enumerate(rows)]
 
 
@@ -103,7 +104,8 @@ def _schemas() -> tuple[type[BaseModel], type[BaseModel]]:
 
         name: str = Field(min_length=1)
         aliases: list[str] = Field(default=[], max_length=50)
-        config: str | dict[str, Any]
+        config: str | dict[str, Any] | None = None
+        facts: str | None = Field(default=None, min_length=1)
 
     class UserGpu(BaseModel):
         model_config = strict
@@ -141,11 +143,20 @@ def _validate(schema: type[BaseModel], row: dict[str, Any], where: str) -> Any:
 
 
 def _model(row: Any, where: str, path: str) -> ModelEntry:
+    if (row.config is None) == (row.facts is None):
+        hint = 'config = "config.json", or facts = the file that kvtax models add wrote'
+        raise InputError(
+            "`config` or `facts`: exactly one of them is needed", code="invalid-entry", hint=hint, where=where
+        )
     inline = row.config if isinstance(row.config, dict) else None
-    file = "" if inline is not None else os.path.join(os.path.dirname(os.path.abspath(path)), row.config)
+    if row.facts is not None:
+        file, key, named = _facts_file(row.facts, where, path), "facts", row.facts
+    else:
+        file = "" if inline is not None else os.path.join(os.path.dirname(os.path.abspath(path)), row.config)
+        key, named = "config", row.config
     if inline is None and not os.path.isfile(file):
         raise InputError(
-            f"`config`: there is no file {_one_line(row.config)!r}",
+            f"`{key}`: there is no file {_one_line(named)!r}",
             code="invalid-entry",
             hint="the path is relative to the file that names it",
             where=where,
@@ -159,7 +170,28 @@ def _model(row: Any, where: str, path: str) -> ModelEntry:
         aliases=tuple(alias.lower() for alias in row.aliases),
         model_type=model_type if isinstance(model_type, str) else None,
         config=inline,
+        facts=file if row.facts is not None else None,
     )
+
+
+def _facts_file(name: str, where: str, path: str) -> str:
+    """The full path of a facts file, which lies below the folder of the TOML file and nowhere else.
+
+    Raises:
+        InputError: code `invalid-entry`: the path leads out, by its words or by a link.
+    """
+    folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
+    parts = name.split("/")
+    plain = all(part not in ("", ".", "..") and part.isprintable() for part in parts) and not set(name) & set("\\:")
+    file = os.path.join(folder, *parts) if plain else ""
+    if not plain or os.path.commonpath((folder, os.path.realpath(file))) != folder:
+        raise InputError(
+            f"`facts`: {_one_line(name)!r} does not lie in the folder of this file or below it",
+            code="invalid-entry",
+            hint="write it relative to this file, without ..",
+            where=where,
+        )
+    return file
 
 
 def _gpu(row: Any, where: str) -> Gpu:

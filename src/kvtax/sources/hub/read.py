@@ -5,11 +5,14 @@ config.json, the index, one range a shard; a listing only where these are not th
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvtax.errors import ConfigError, InputError, UnknownNameError
 from kvtax.safe_text import safe
+from kvtax.sources.byte_source import ByteSource, LocalFile
 from kvtax.sources.folder import Contents, sort_files
 from kvtax.sources.folder_model import described, with_headers
 from kvtax.sources.found import Found, looks_quantized, with_old_quantization
@@ -50,7 +53,8 @@ def read_hub(name: HubName) -> Found:
 
         place = f"hub cache on this disk, {safe(name.repository)} at commit {snapshot.commit[:12]}"
         try:
-            return read_folder(snapshot.folder, name.variant, model=safe(str(name)), place=place)
+            found = read_folder(snapshot.folder, name.variant, model=safe(str(name)), place=place)
+            return found._replace(commit=snapshot.commit)
         except UnknownNameError:  # another quantisation than those that were fetched: the hub may have it
             if settings.is_offline():
                 raise
@@ -88,6 +92,7 @@ def _fresh(repository: Repository, kept: Answer | None, endpoint: str) -> Found:
         found = found._replace(**_parsed(repository, data))
     listed = bool(name.variant) or data is None
     found = _from_listing(repository, found) if listed else _checkpoint(repository, found)
+    found = found._replace(commit=repository.commit)
     if repository.pin:
         answers.save(endpoint, name, Answer(repository.pin, found))
     return found
@@ -194,7 +199,7 @@ def _gguf(repository: Repository, found: Found, contents: Contents) -> Found:
             f"holds {len(choices)} quantisations: " + ", ".join(described(choices)),
             code="ambiguous-quantization",
             hint=f"name one: {safe(name.repository)}:{choices[min(len(choices) - 1, 2)].label}; "
-            f"kvtax models {safe(name.repository)} -g CARD says which fit",
+            f"kvtax gguf {safe(name.repository)} -g CARD says which fit",
             where=repository.title,
         )
     choice = pick(choices, name.variant or choices[0].label)
@@ -210,18 +215,42 @@ def _gguf(repository: Repository, found: Found, contents: Contents) -> Found:
     return found
 
 
-def list_choices(name: HubName) -> Contents:
-    """What a repository offers, by names and sizes.
+class Listing(NamedTuple):
+    """What a repository offers.
+
+    Args:
+        files: names and sizes [bytes].
+        place: where they lie, in words.
+        open: one of them, to be read by range.
+        folder: on this disk, '' where they are on the hub.
+        parameters: of the GGUF files, where the hub says so.
+    """
+
+    files: dict[str, int | None]
+    place: str
+    open: Callable[[str], ByteSource]
+    folder: str = ""
+    parameters: int | None = None
+
+
+def list_choices(name: HubName) -> Listing:
+    """What a repository offers, by names and sizes: one request, or none offline.
 
     Raises:
         KvtaxError: it cannot be had.
     """
-    snapshot = find_snapshot(name)
+    shown = safe(name.repository)
     if settings.is_offline():
+        snapshot = find_snapshot(name)
         if snapshot is None:
             raise failures.offline(safe(str(name)))
-        from kvtax.sources.folder import scan
+        from kvtax.sources.folder import list_files
 
-        return scan(snapshot.folder)
-    with waiting(f"listing {safe(name.repository)}"):
-        return sort_files(Repository(Client(settings.endpoint()), name).list_files())
+        folder = snapshot.folder
+        place = f"hub cache on this disk, {shown} at commit {snapshot.commit[:12]}"
+        return Listing(list_files(folder)[0], place, lambda file: LocalFile(os.path.join(folder, file)), folder)
+    with waiting(f"listing {shown}"):
+        repository = Repository(Client(settings.endpoint()), name)
+        files = repository.list_files()
+    place = f"hub, {shown} at commit {repository.commit[:12] or 'an unnamed commit'}"
+    return Listing(files, place, repository.open, parameters=repository.gguf_parameters)

@@ -30,6 +30,7 @@ class Repository:
         self.client, self.hub_name, self.title = client, name, safe(str(name))
         self.commit = name.revision if name.is_pinned else ""
         self.pin = self.commit
+        self.gguf_parameters: int | None = None
 
     def read_whole(self, file: str, limit_bytes: int) -> bytes | None:
         """A small file, None where the repository has none of this name; one byte more than the limit where it is longer.
@@ -59,7 +60,9 @@ class Repository:
         return RemoteFile(self.client, self._path(file), f"{self.title}: {file}", self.title)
 
     def list_files(self) -> dict[str, int | None]:
-        """Every file with its size: one request.
+        """Every file with its size: one request. What the hub says of the parameters of GGUF files is kept in `gguf_parameters`.
+
+        Source: huggingface_hub 2.4.0 hf_api.py ModelInfo (sha, siblings, gguf).
 
         Raises:
             SourceError: it cannot be had, or is no listing.
@@ -76,6 +79,10 @@ class Repository:
         commit = listing.get("sha")
         if not self.commit and isinstance(commit, str) and is_commit(commit):
             self.commit = self.pin = commit
+        gguf = listing.get("gguf")
+        total = gguf.get("total") if isinstance(gguf, dict) else None
+        if isinstance(total, int) and not isinstance(total, bool) and 0 < total < 2**50:
+            self.gguf_parameters = total
         siblings = listing.get("siblings")
         if not isinstance(siblings, list) or len(siblings) > MAXIMUM_FILES:
             raise failures.refused(self.title, "sends no listing of its files", "hub-listing")
