@@ -79,6 +79,8 @@ CASES = {
     "engines": ("engines",),
     "engines-vllm": ("engines", "vllm"),
     "engines-help": ("engines", "--help"),
+    "gguf-help": ("gguf", "--help"),
+    "cache-help": ("cache", "--help"),
     "unknown-model": ("budget", "-m", "lama-3-8b", "-g", "l4"),
 }
 FIXED = {

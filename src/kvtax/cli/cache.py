@@ -82,6 +82,7 @@ COMMAND = Command(
         if option.name != "color"
     ),
     (
+        ("the folder, for a shell", "kvtax cache dir"),
         ("how much is kept", "kvtax cache dir --json"),
         ("ask the hub anew", "kvtax cache clear"),
     ),

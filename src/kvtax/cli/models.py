@@ -101,7 +101,6 @@ COMMAND = Command(
         ("every mixture-of-experts model of Qwen 3", "kvtax models qwen3 moe"),
         ("an entry of your own from the hub, under a short name", "kvtax models add org/name --alias mine"),
         ("which architectures are understood", "kvtax models --families"),
-        ("the whole catalogue for a spreadsheet", "kvtax models --format csv --output models.csv"),
     ),
     run,
 )

@@ -153,9 +153,7 @@ def _notices(found: Choices) -> list[Notice]:
     if listing.files.projectors and not listing.folder:
         message = "the projector that a model with images needs is a file of its own and is not counted"
         notices.append(Notice("mmproj-in-repository", message, "kvtax budget --mmproj-bytes counts it"))
-    for one in found.sized:
-        if one.problem:
-            notices.append(Notice("not-sized", f"{one.choice.label}: {one.problem}"))
+    notices += [Notice("not-sized", f"{one.choice.label}: {one.problem}") for one in found.sized if one.problem]
     if common is not None:
         # their hints name options of `kvtax budget`
         notices += [one._replace(hint="") for one in common.notices if one.code not in _OF_ONE_FILE]

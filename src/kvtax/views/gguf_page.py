@@ -84,14 +84,14 @@ def gguf_to_dict(found: Choices) -> dict[str, Any]:
         "gpu": None if budget is None else budget.gpu.id,
         "engine": None if budget is None else budget.prepared.plan.label,
         "concurrency": None if budget is None else budget.concurrency,
-        "choices": [_choice(one, found) for one in found.sized],
+        "choices": [_choice(one) for one in found.sized],
         "largest_that_fits": found.best or None,
         "projectors": [{"file": safe(file), "bytes": listing.sizes.get(file)} for file in listing.files.projectors],
         "notices": [notice.to_dict() for notice in found.notices],
     }
 
 
-def _choice(one: Sized, found: Choices) -> dict[str, Any]:
+def _choice(one: Sized) -> dict[str, Any]:
     bits, budget = one.bits_per_weight, one.budget
     return {
         "label": one.choice.label,
