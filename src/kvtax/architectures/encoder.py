@@ -21,6 +21,7 @@ MODEL, MASKED, SEQUENCE, TOKENS, QUESTION = (
 )
 TASKS = (MASKED, SEQUENCE, TOKENS, QUESTION, MODEL)
 """Endings of the classes that an encoder's checkpoint may be of."""
+_GIVE_VECTORS = (MODEL, SEQUENCE, TOKENS)
 _POSITION_IDS_UNTIL = (4, 31)
 """Releases of transformers that write `position_ids` into the file."""
 
@@ -51,10 +52,10 @@ def task_of(config: Config, further: Iterable[str] = ()) -> str:
         config.unsupported("is_decoder", "as a decoder this family is not understood")
     if not name:
         return MODEL
-    for ending in (*further, *TASKS):
-        if name.endswith(ending):
-            return ending
-    config.unsupported("architectures", f"the class {describe(name)} is not understood")
+    found = next((ending for ending in (*further, *TASKS) if name.endswith(ending)), "")
+    if not found:
+        config.unsupported("architectures", f"the class {describe(name)} is not understood")
+    return found
 
 
 def pooler(hidden_size: int, name: str = "pooler") -> list[Tensor]:
@@ -121,6 +122,20 @@ def position_ids(config: Config, name: str, positions: int) -> list[Tensor]:
     if (int(parts[0]), int(parts[1])) >= _POSITION_IDS_UNTIL:
         return []
     return [Tensor(name, (1, positions), "embedding", parameter=False, loaded=False, dtype="int64")]
+
+
+def one_pass(architecture: Architecture, config: Config) -> Architecture:
+    """A decoder's layers as an encoder, where the config says that they attend in both directions: then nothing is kept.
+
+    `is_causal` false, `use_bidirectional_attention` true or `all`; a model that generates ignores them.
+
+    Source: vllm 0.33.0 model_executor/models/qwen2.py, qwen3.py, llama.py (`is_causal`: ENCODER_ONLY attention), config.py
+    Gemma3TextModelConfig (`use_bidirectional_attention`).
+    """
+    both = config.get("use_bidirectional_attention") in (True, "all") and config.architecture.endswith(_GIVE_VECTORS)
+    if architecture.kind != "decoder" or not (both or config.values.get("is_causal") is False):
+        return architecture
+    return architecture.replace(kind="encoder", caches=[NoCache()] * architecture.num_hidden_layers)
 
 
 def encoder(

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import Config, describe
+from kvtax.architectures.encoder import one_pass
 from kvtax.architectures.quantization import read_quantization
 from kvtax.architectures.ropes import with_ropes
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
@@ -144,6 +145,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 _FAMILY_OF = {model_type: family for family, types in FAMILIES.items() for model_type in types}
 
 
+def is_encoder_type(model_type: str) -> bool:
+    """Whether a model type is one of BERT's kind, with an engine's class of its own; not a decoder that attends in both directions."""
+    return _FAMILY_OF.get(model_type) in ("bert", "deberta", "modernbert", "rope_bert")
+
+
 def build(config: Config, *, prefix: str = "") -> Architecture:
     """The Architecture of one level of a config, its tensors named below `prefix`.
 
@@ -183,6 +189,6 @@ def read_architecture(
     if not isinstance(values, Mapping):
         raise ConfigError("is not a JSON object", where="config.json")
     config = Config(values, class_defaults)
-    architecture = with_ropes(build(config), values)
+    architecture = one_pass(with_ropes(build(config), values), config)
     quantization = read_quantization(config, extra_quantization)
     return architecture if quantization is None else architecture.replace(quantization=quantization)

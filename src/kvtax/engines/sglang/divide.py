@@ -167,7 +167,8 @@ def _at_run_time(plan: SglangPlan, stage: RankStage) -> tuple[int, int]:
     rows = min(largest, step)
     tp = deployment.tensor_parallel_size
     activation = memory.activation_bytes(architecture, tp, step, rows, plan.element_bytes)
-    if plan.settings["enforce_eager"].value:
+    # graphs are those of decode steps, which an encoder has none of (srt/model_executor: not is_generation)
+    if plan.settings["enforce_eager"].value or architecture.kind == "encoder":
         return activation, 0
     decode = len(decode_graph_sizes(largest, plan.draft.verified_tokens > 0))
     prefill = 0

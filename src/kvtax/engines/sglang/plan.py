@@ -75,6 +75,11 @@ class SglangPlan(Plan):
                     "give the weights of both together: --weights-bytes",
                 )
             )
+        if self.question.architecture.kind == "encoder":
+            message = "nothing is kept from token to token, but the pool is laid out for the layers all the same: it bounds the tokens of a batch"
+            self.notices.append(
+                Notice("encoder-pool", message, "lower --gpu-memory-utilization to leave the memory to others")
+            )
         if deployment.max_model_len is None and self.question.architecture.max_position_embeddings is None:
             message = "the config states no longest context: 2048 tokens are taken"
             self.notices.append(Notice("no-context-limit", message, "give --context"))
