@@ -8,6 +8,7 @@ from typing import Any
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import Config, describe
+from kvtax.architectures.drafts import build_draft, draft_kind
 from kvtax.architectures.encoder import one_pass
 from kvtax.architectures.quantization import read_quantization
 from kvtax.architectures.ropes import with_ropes
@@ -157,6 +158,13 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         UnsupportedArchitectureError: the model type, or something in its config, is not understood.
         ConfigError: a value is impossible.
     """
+    if config.parent is None and not prefix and (kind := draft_kind(config)):
+        return build_draft(config, kind, _build_family)
+    return _build_family(config, prefix=prefix)
+
+
+def _build_family(config: Config, *, prefix: str = "") -> Architecture:
+    """The Architecture that the family of a model type reads."""
     family = _FAMILY_OF.get(config.model_type)
     if family is None:
         raise UnsupportedArchitectureError(

@@ -58,7 +58,7 @@ class SglangPlan(Plan):
         )
         self.allocated = allocated_caches(architecture, self.ranks, self.windows_apart)
         self.stages = make_stages(architecture, deployment, dtype, self.allocated)
-        self.draft = find_draft(deployment, architecture, deployment.tensor_parallel_size, dtype)
+        self.draft = find_draft(deployment, architecture, deployment.tensor_parallel_size, dtype, question.draft)
         self._say()
 
     def _say(self) -> None:
