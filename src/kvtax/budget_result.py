@@ -230,7 +230,9 @@ class Budget:
         bounds = [pool + int(margin.low * total), pool + int(margin.high * total)]
         if not self.prepared.engine_known:
             bounds = [min(pool, 0), pool]
-        if pool > 0 and self.max_concurrency > 0:  # the engine's own count, in proportion
+        if pool == 0 and not need:  # nothing is kept: the requests are those that the engine lets run
+            bounds, requests = [0, 0], [self.max_concurrency, self.max_concurrency]
+        elif pool > 0 and self.max_concurrency > 0:  # the engine's own count, in proportion
             requests = [max(bound, 0) * self.max_concurrency / pool for bound in bounds]
         else:
             requests = [max(bound, 0) / need if need else self.max_concurrency for bound in bounds]

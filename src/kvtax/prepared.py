@@ -53,6 +53,7 @@ class Prepared:
 
                 architecture = architecture.replace(quantization=named_quantization(name, architecture))
         self.architecture = architecture
+        deployment = self._with_adapter(deployment)
         self.question = Question(
             self._with_runner(deployment),
             architecture,
@@ -130,6 +131,17 @@ class Prepared:
             )
         self.notices.append(Notice("gguf-in-engine", message, "give them as the engine prints them: --weights-bytes"))
         return deployment._replace(weights_bytes=-(-size // ranks))
+
+    def _with_adapter(self, deployment: Deployment) -> Deployment:
+        """The deployment with the rank of the adapter whose folder is named."""
+        if deployment.lora is None or not deployment.lora.adapter:
+            return deployment
+        from kvtax.engines.vllm.features import LORA_RANKS
+        from kvtax.sources.adapters import with_adapter
+
+        deployment, notices = with_adapter(deployment, LORA_RANKS, self.architecture)
+        self.notices += notices
+        return deployment
 
     def _with_gguf(self, deployment: Deployment, preset: str) -> Deployment:
         """The deployment with the weights of a GGUF file, which engines other than llama.cpp keep as they are in it."""

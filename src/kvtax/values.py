@@ -30,14 +30,15 @@ SPECULATIVE_METHODS = (
 
 
 class Lora(NamedTuple):
-    """Slots for adapters: how many are held at once, and the highest rank."""
+    """Slots for adapters: how many are held at once, and the highest rank; 0 where an adapter's folder says it."""
 
     max_loras: int
     max_lora_rank: int
+    adapter: str = ""
 
     def __str__(self) -> str:
-        """As one would type it: `4:64`."""
-        return f"{self.max_loras}:{self.max_lora_rank}"
+        """As one would type it: `4:64`, or the adapter's folder and the number of slots."""
+        return f"{self.adapter}:{self.max_loras}" if self.adapter else f"{self.max_loras}:{self.max_lora_rank}"
 
 
 class Limits(NamedTuple):
@@ -186,19 +187,30 @@ def _method(name: str, method: str) -> str:
 
 
 def read_lora(name: str, value: Any) -> Lora:
-    """`4:64` (four adapters of rank 64 at most), a number of adapters (rank 16), or a mapping with the engine's names."""
+    """`4:64` (four adapters of rank 64 at most), a number of adapters (rank 16), an adapter's folder (`./adapter:4`), or the engine's mapping."""
     if isinstance(value, Lora):
         return value
     if isinstance(value, str) and value.lstrip().startswith("{"):
         value = _json(name, value)
     if isinstance(value, Mapping):
         slots, rank = value.get("max_loras", 1), value.get("max_lora_rank", 16)
+        if isinstance(value.get("path"), str):
+            return Lora(read_count(name, slots, 1, 4096), 0, value["path"])
+    elif isinstance(value, str) and _is_folder(value.strip()):
+        path, _, words = value.strip().rpartition(":")
+        path, words = (path, words) if path and words.isdecimal() else (value.strip(), "1")
+        return Lora(read_count(name, words, 1, 4096), 0, path)
     elif isinstance(value, bool):
         slots, rank = 1, 16
     else:
         words, _, rest = str(value).partition(":")
         slots, rank = words, rest or 16
     return Lora(read_count(name, slots, 1, 4096), read_count(name, rank, 1, 4096))
+
+
+def _is_folder(text: str) -> bool:
+    """Whether a text is written as a place on a disk."""
+    return text.startswith((".", "~")) or "/" in text or "\\" in text
 
 
 def read_limits(name: str, value: Any) -> Limits:

@@ -30,6 +30,7 @@ KV_DIFFERS = {
     "tiiuae/falcon-180B": "as above",
     "microsoft/Phi-3-vision-128k-instruct": "the oracle takes the window of 131072 tokens, the whole context, as none",
     "microsoft/Phi-3.5-vision-instruct": "as above",
+    "Alibaba-NLP/gte-Qwen2-7B-instruct": "is_causal is false: the model's own code and vLLM attend in both directions and keep nothing",
 }
 
 

@@ -308,6 +308,10 @@ def task_head(config: Config, hidden_size: int) -> list[Tensor]:
         return linear("qa_outputs", 2, hidden_size, "other", bias=True)
     if not name.endswith(("ForSequenceClassification", "ForTokenClassification")):
         return []
+    return linear("score", label_count(config), hidden_size, "other", bias=name.endswith("ForTokenClassification"))
+
+
+def label_count(config: Config) -> int:
+    """Labels of a classification head: num_labels, else as many as id2label names, else 2 [labels]."""
     named = config.root.values.get("id2label")
-    labels = config.root.integer("num_labels", default=len(named) if isinstance(named, dict) and named else 2)
-    return linear("score", labels, hidden_size, "other", bias=name.endswith("ForTokenClassification"))
+    return config.root.integer("num_labels", default=len(named) if isinstance(named, dict) and named else 2)

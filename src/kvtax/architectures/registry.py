@@ -8,6 +8,8 @@ from typing import Any
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.config import Config, describe
+from kvtax.architectures.drafts import build_draft, draft_kind
+from kvtax.architectures.encoder import one_pass
 from kvtax.architectures.quantization import read_quantization
 from kvtax.architectures.ropes import with_ropes
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
@@ -129,6 +131,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "zamba": ("zamba",),
     "xlstm": ("xlstm",),
     "bert_decoders": ("modernbert-decoder", "ctrl"),
+    "bert": ("bert", "roberta", "xlm-roberta", "camembert", "electra", "mpnet", "distilbert"),
+    "deberta": ("deberta", "deberta-v2"),
+    "modernbert": ("modernbert", "eurobert"),
+    "rope_bert": ("nomic_bert", "new", "gte", "jina_embeddings_v3"),
     "granite4_vision": ("granite4_vision",),
     "lfm3_vl": ("lfm3_vl",),
     "ernie_vl": ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"),
@@ -140,6 +146,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 _FAMILY_OF = {model_type: family for family, types in FAMILIES.items() for model_type in types}
 
 
+def is_encoder_type(model_type: str) -> bool:
+    """Whether a model type is one of BERT's kind, with an engine's class of its own; not a decoder that attends in both directions."""
+    return _FAMILY_OF.get(model_type) in ("bert", "deberta", "modernbert", "rope_bert")
+
+
 def build(config: Config, *, prefix: str = "") -> Architecture:
     """The Architecture of one level of a config, its tensors named below `prefix`.
 
@@ -147,6 +158,13 @@ def build(config: Config, *, prefix: str = "") -> Architecture:
         UnsupportedArchitectureError: the model type, or something in its config, is not understood.
         ConfigError: a value is impossible.
     """
+    if config.parent is None and not prefix and (kind := draft_kind(config)):
+        return build_draft(config, kind, _build_family)
+    return _build_family(config, prefix=prefix)
+
+
+def _build_family(config: Config, *, prefix: str = "") -> Architecture:
+    """The Architecture that the family of a model type reads."""
     family = _FAMILY_OF.get(config.model_type)
     if family is None:
         raise UnsupportedArchitectureError(
@@ -179,6 +197,6 @@ def read_architecture(
     if not isinstance(values, Mapping):
         raise ConfigError("is not a JSON object", where="config.json")
     config = Config(values, class_defaults)
-    architecture = with_ropes(build(config), values)
+    architecture = one_pass(with_ropes(build(config), values), config)
     quantization = read_quantization(config, extra_quantization)
     return architecture if quantization is None else architecture.replace(quantization=quantization)

@@ -41,7 +41,7 @@ ENGINE_OPTIONS = (
     Option("attention_backend", ("--attention-backend",), "Of the engine.", _ALL),
     Option("speculative", ("--speculative",), "Draft tokens: mtp:1, eagle3:3, draft:5:MODEL, or the engine's JSON.", _ALL, metavar="METHOD:N",
            also=("--speculative-config",)),
-    Option("lora", ("--lora",), "Slots for adapters: 4:64 holds four of rank 64.", _ALL, metavar="N:RANK"),
+    Option("lora", ("--lora",), "Slots for adapters: 4:64 holds four of rank 64; or the folder of one: ./adapter:4.", _ALL, metavar="N:RANK"),
     Option("cpu_offload", ("--cpu-offload",), "Weights of each card kept in RAM.", _ALL, metavar="SIZE"),
     Option("mamba_ssm_cache_dtype", ("--mamba-ssm-cache-dtype",), "Of recurrent state.", _ALL, also=("--mamba-ssm-dtype",)),
     Option("limit_mm_per_prompt", ("--limit-mm-per-prompt",), "Items a prompt may have: image=1,video=0.", _ALL, metavar="LIMITS"),

@@ -74,7 +74,11 @@ class FreeSharePlan(Plan):
             self.settings["kv_cache_dtype"] = Setting(
                 *running.resolve_kv_cache_dtype(deployment, architecture, dtype, sparse_rows=self.SPARSE_ROWS)
             )
-        self.refusal = running.refusal(deployment, architecture, question.gpu, dtype) or self.own_refusal()
+        self.refusal = (
+            running.refusal(deployment, architecture, question.gpu, dtype)
+            or self._encoder_refusal()
+            or self.own_refusal()
+        )
         self.stages = cut(architecture, deployment, dtype, tp=self.cache_ranks, dp=self.copies)
         self._say_what_is_left_out()
 
@@ -99,6 +103,14 @@ class FreeSharePlan(Plan):
     def host(self, share: Share) -> Host:
         """What one rank keeps in RAM; nothing unless the engine moves blocks there."""
         return Host()
+
+    def _encoder_refusal(self) -> Notice | None:
+        """These servers generate text; an encoder has nothing to generate with."""
+        architecture = self.question.architecture
+        if architecture.kind != "encoder":
+            return None
+        message = f"{architecture.name} only encodes, and {self.NAME} serves models that generate text"
+        return Notice("encoder-not-served", message, "use --engine vllm or sglang")
 
     def own_refusal(self) -> Notice | None:
         """A reason not to start that only this engine has."""

@@ -83,7 +83,7 @@ def _beside_row(part: ComponentWeights, unit: Unit) -> Row:
 
 def _weight_remarks(anatomy: Anatomy) -> Iterator[str]:
     components = {part.component for part in anatomy.components}
-    if "lm_head" not in components and anatomy.architecture.vocab_size:
+    if "lm_head" not in components and anatomy.architecture.vocab_size and anatomy.architecture.kind != "encoder":
         yield "The output head is tied to the embedding: one tensor, counted once."
     beside = {part.component for part in _beside(anatomy)}
     if "not_loaded" in beside:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import CompressedLatent, MultiHeadLatent, Recurrent
+from kvtax.architectures.registry import is_encoder_type
 from kvtax.deployment import Deployment
 from kvtax.dtypes import resolve_kv_dtype
 from kvtax.engines import running
@@ -16,6 +17,11 @@ PAGE_SIZES = {
     "flashmla": 64, "cutlass_mla": 128, "trtllm_mla": 64, "trtllm_mha": 64, "dual_chunk_flash_attn": 1, "ascend": 128,
 }  # fmt: skip
 """Tokens of a page that an attention backend insists on (sglang 0.4.10 to 0.5.12 srt/server_args.py)."""
+
+ENCODERS = (
+    "BertModel", "BertForSequenceClassification", "Contriever", "XLMRobertaModel", "XLMRobertaForSequenceClassification",
+)  # fmt: skip
+"""Classes of encoders that are served (sglang 0.5 srt/models/bert.py, roberta.py: EntryClass)."""
 
 SPARSE_ON_CAPABILITY_12 = (0, 5, 13)
 """The first release with kernels of sparse latent attention for it (srt/layers/attention/flash_mla_sm120.py)."""
@@ -129,6 +135,9 @@ def refusal(deployment: Deployment, architecture: Architecture, gpu: Gpu, kv: st
     Source: sglang 0.5.23 srt/arg_groups/parallel_hook.py, srt/layers, srt/server_args.py.
     """
     tp, dp = deployment.tensor_parallel_size, deployment.data_parallel_size
+    if is_encoder_type(architecture.model_type) and architecture.name not in ENCODERS:
+        message = f"sglang serves no encoder of the class {architecture.name}"
+        return Notice("encoder-not-served", message, "use --engine vllm")
     heads = architecture.num_attention_heads
     ranks = tp
     if deployment.enable_dp_attention:

@@ -8,7 +8,7 @@ from kvtax.architectures.cache import ChunkedLocal, CompressedLatent, Recurrent,
 from kvtax.engines.answer import Host, Memory, Pool, pool_bytes_per_token
 from kvtax.engines.loading import Load, load_off_driver
 from kvtax.engines.sglang import compressed, memory, rules
-from kvtax.engines.sglang.cells import Cell, cell, state_bytes
+from kvtax.engines.sglang.cells import Cell, cell, row_bytes, state_bytes
 from kvtax.engines.sglang.fraction import decode_graph_sizes, prefill_graph_sizes, vision_shape
 from kvtax.engines.sglang.pool import StatePool, States, TokenPool, state_pool, tokens_of, window_tokens_for
 from kvtax.engines.sglang.settings import tracking_slots
@@ -101,6 +101,8 @@ def stage_cell(plan: SglangPlan, stage: RankStage) -> tuple[Cell, float]:
         return Cell(round(compressed.token_bytes(sizing)), 0, len(sizing.caches), 0), 0
     found = cell(list(stage.caches), plan.kv_cache_dtype, plan.windows_apart)
     counted = bool(rules.rule("draft_counted", plan.version)) and plan.draft.layers > 0
+    if counted and plan.draft.caches:
+        return found, sum(row_bytes(cache, plan.kv_cache_dtype) for cache in plan.draft.caches)
     per_layer = found.full_bytes / found.full_layers if found.full_layers else 0
     return found, plan.draft.layers * per_layer if counted else 0
 
@@ -167,7 +169,8 @@ def _at_run_time(plan: SglangPlan, stage: RankStage) -> tuple[int, int]:
     rows = min(largest, step)
     tp = deployment.tensor_parallel_size
     activation = memory.activation_bytes(architecture, tp, step, rows, plan.element_bytes)
-    if plan.settings["enforce_eager"].value:
+    # graphs are those of decode steps, which an encoder has none of (srt/model_executor: not is_generation)
+    if plan.settings["enforce_eager"].value or architecture.kind == "encoder":
         return activation, 0
     decode = len(decode_graph_sizes(largest, plan.draft.verified_tokens > 0))
     prefill = 0

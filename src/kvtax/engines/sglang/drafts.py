@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.cache import LayerCache
+from kvtax.architectures.drafts import as_draft
 from kvtax.deployment import Deployment
+from kvtax.engines.sglang.cells import per_attention_rank
 from kvtax.formulas.weights import element_bytes, rank_tensors
 from kvtax.units import ceil_div
 
@@ -23,6 +26,7 @@ class Draft(NamedTuple):
         layers: with keys and values in the draft pool [layers].
         weights_bytes: on one rank, embedding and head shared with the model [bytes].
         estimated: the weights are an estimate: the draft is a model of its own.
+        caches: of the draft's own layers on one rank, where its model is named.
     """
 
     method: str = ""
@@ -30,9 +34,12 @@ class Draft(NamedTuple):
     layers: int = 0
     weights_bytes: int = 0
     estimated: bool = False
+    caches: tuple[LayerCache, ...] = ()
 
 
-def find_draft(deployment: Deployment, architecture: Architecture, ranks: int, dtype: str) -> Draft:
+def find_draft(
+    deployment: Deployment, architecture: Architecture, ranks: int, dtype: str, model: Architecture | None = None
+) -> Draft:
     """The draft that a deployment asks for.
 
     layers: those of the checkpoint's MTP part, else 1; verified tokens: drafted + 1
@@ -42,6 +49,7 @@ def find_draft(deployment: Deployment, architecture: Architecture, ranks: int, d
         architecture: of the model.
         ranks: tensor_parallel_size [ranks].
         dtype: that unquantised weights run in.
+        model: the draft's own, where one is named; EAGLE's embedding is the target's.
 
     Returns:
         The draft; method `` where none is asked for.
@@ -55,6 +63,12 @@ def find_draft(deployment: Deployment, architecture: Architecture, ranks: int, d
     verified = asked.num_speculative_tokens + 1
     if method in WITHOUT_MODEL:
         return Draft(method, verified)
+    if model is not None:
+        drafting = as_draft(model, method)
+        held = rank_tensors(drafting, ranks, dtype=dtype)
+        size = sum(element_bytes(tensor.elements, tensor.dtype) for tensor in held)
+        caches = tuple(per_attention_rank(cache, ranks) for cache in drafting.caches)
+        return Draft(method, verified, drafting.num_hidden_layers, size, False, caches)
     own = [tensor for tensor in architecture.tensors if tensor.component == "mtp"]
     if own and method not in ("eagle3", "standalone"):
         kept = [

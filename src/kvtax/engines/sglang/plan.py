@@ -58,7 +58,7 @@ class SglangPlan(Plan):
         )
         self.allocated = allocated_caches(architecture, self.ranks, self.windows_apart)
         self.stages = make_stages(architecture, deployment, dtype, self.allocated)
-        self.draft = find_draft(deployment, architecture, deployment.tensor_parallel_size, dtype)
+        self.draft = find_draft(deployment, architecture, deployment.tensor_parallel_size, dtype, question.draft)
         self._say()
 
     def _say(self) -> None:
@@ -74,6 +74,11 @@ class SglangPlan(Plan):
                     f"the {self.draft.method} draft is a model of its own: its weights are estimated from the model's widths",
                     "give the weights of both together: --weights-bytes",
                 )
+            )
+        if self.question.architecture.kind == "encoder":
+            message = "nothing is kept from token to token, but the pool is laid out for the layers all the same: it bounds the tokens of a batch"
+            self.notices.append(
+                Notice("encoder-pool", message, "lower --gpu-memory-utilization to leave the memory to others")
             )
         if deployment.max_model_len is None and self.question.architecture.max_position_embeddings is None:
             message = "the config states no longest context: 2048 tokens are taken"

@@ -97,6 +97,11 @@ def allocated_caches(architecture: Architecture, ranks: int, windows_apart: bool
 
     Source: sglang 0.5.23 srt/model_executor/pool_configurator.py: layers are counted, whether they write or read.
     """
+    if architecture.kind == "encoder":
+        # rows are laid out for every layer, though an encoder's attention never writes them
+        heads, width = architecture.num_key_value_heads, architecture.head_dim
+        rows = per_attention_rank(FullAttention(heads, width, width), ranks)
+        return [(rows, layer) for layer in range(architecture.num_hidden_layers)] if heads else []
     by_layer = dict(zip(architecture.cache_layers, architecture.caches, strict=True))
     found: list[tuple[LayerCache, int]] = []
     for layer, stored in zip(architecture.cache_layers, architecture.caches, strict=True):

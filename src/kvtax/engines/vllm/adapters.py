@@ -7,12 +7,36 @@ from typing import TYPE_CHECKING
 from kvtax.architectures.tensors import Tensor
 from kvtax.engines.vllm.part import Part
 from kvtax.engines.vllm.rules import rule
-from kvtax.formulas.lora import lora_bytes, lora_elements
+from kvtax.formulas.lora import lora_bytes, lora_elements, vocabulary_elements
 from kvtax.terms import Input
 
 if TYPE_CHECKING:
     from kvtax.engines.vllm.plan import VllmPlan
     from kvtax.engines.vllm.stages import Stage
+
+
+VOCABULARY_SLOTS = frozenset((
+    "LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "Qwen3ForCausalLM", "GraniteForCausalLM", "JambaForCausalLM",
+    "BambaForCausalLM", "NemotronHForCausalLM", "Lfm2ForCausalLM",
+))  # fmt: skip
+"""Classes with slots for embedding and head too: `embedding_modules` of their file in vllm model_executor/models (read for Llama, Qwen3,
+LFM2 and Jamba in 2026; the others as they were in 2025). Where it is empty (Gemma, Qwen2, Qwen2-VL, ChatGLM, MiniCPM-V) there are none."""
+
+
+def _vocabulary(plan: VllmPlan, stage: Stage) -> int:
+    """Elements of the slots of embedding and head on a stage."""
+    architecture = plan.question.architecture
+    if architecture.name not in VOCABULARY_SLOTS:
+        return 0
+    parts = {tensor.component for tensor in stage.tensors}
+    tied = not any(tensor.component == "lm_head" for tensor in architecture.tensors)
+    last = plan.question.deployment.pipeline_parallel_size == 1 or "lm_head" in parts
+    return vocabulary_elements(
+        architecture.vocab_size,
+        architecture.hidden_size,
+        embedding="embedding" in parts,
+        head=last or (tied and "embedding" in parts),
+    )
 
 
 def adapter_parts(plan: VllmPlan, stage: Stage) -> list[Part]:
@@ -33,8 +57,11 @@ def adapter_parts(plan: VllmPlan, stage: Stage) -> list[Part]:
         experts=experts,
         expert_ranks=tp * deployment.data_parallel_size,
     )
+    elements += _vocabulary(plan, stage)
     size = lora_bytes(lora.max_loras, lora.max_lora_rank, elements, plan.element_bytes)
-    what = "inputs and outputs of linear layers on one rank" + (", experts too" if experts else ", not of experts")
+    what = "inputs and outputs of linear layers (and the vocabulary, where the class has slots for it) on one rank" + (
+        ", experts too" if experts else ", not of experts"
+    )
     inputs = {
         "max_loras": Input(lora.max_loras, "adapters", "flag"),
         "max_lora_rank": Input(lora.max_lora_rank, "-", "flag"),

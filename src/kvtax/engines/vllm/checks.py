@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import ChunkedLocal, CompressedLatent, FullAttention, MultiHeadLatent, SlidingWindow
+from kvtax.architectures.registry import is_encoder_type
 from kvtax.deployment import Deployment
 from kvtax.dtypes import resolve_kv_dtype
 from kvtax.engines import running
@@ -22,6 +23,16 @@ LAST_SERVED = {"MiniMaxText01ForCausalLM": (0, 23)}
 """Classes that were dropped, with the last version that has them (vllm 0.33.0 model_executor/models/registry.py)."""
 NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4", "plamo2")
 """Model types that overflow in float16 and are refused with it (vllm config/model.py)."""
+
+ENCODERS = frozenset((
+    "BertModel", "BertForSequenceClassification", "BertForTokenClassification", "RobertaModel", "RobertaForMaskedLM",
+    "RobertaForSequenceClassification", "XLMRobertaModel", "XLMRobertaForSequenceClassification", "ModernBertModel",
+    "ModernBertForSequenceClassification", "ModernBertForTokenClassification", "NomicBertModel", "GteModel", "GteNewModel",
+    "GteNewForSequenceClassification",
+))  # fmt: skip
+"""Classes of encoders that vLLM has a model of its own for (vllm 0.12 model_executor/models/registry.py)."""
+RENAMED_ENCODERS = {"NewModel": "GteNewModel", "NewForSequenceClassification": "GteNewForSequenceClassification"}
+"""Classes that have to be named anew to be served (examples in vllm's docs/models/supported_models.md)."""
 
 POOLING_WORDS = frozenset(("embedding", "embeddings", "embed", "reranker", "rerank"))
 """Words in the names of models that give vectors or scores instead of text."""
@@ -231,6 +242,19 @@ def _weights_refusal(deployment: Deployment, architecture: Architecture, gpu: Gp
             "use an AWQ, GPTQ or compressed-tensors checkpoint",
         )
     return None
+
+
+def unlisted_encoder(architecture: Architecture) -> Notice | None:
+    """What to say of an encoder that vLLM has no model of its own for."""
+    name = architecture.name
+    if not is_encoder_type(architecture.model_type) or name in ENCODERS:
+        return None
+    other = RENAMED_ENCODERS.get(name)
+    if other is not None:
+        message = f"vllm serves the class {name} under the name {other}"
+        return Notice("encoder-renamed", message, f'--hf-overrides \'{{"architectures": ["{other}"]}}\'')
+    message = f"vllm has no model of its own for {name}: if at all, it runs through the modules of transformers"
+    return Notice("encoder-not-listed", message, "see vllm's list of supported models")
 
 
 def unchecked(gpu: Gpu, kv_cache_dtype: str) -> Notice | None:

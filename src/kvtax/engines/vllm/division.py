@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import Recurrent
 from kvtax.engines.answer import Memory
 from kvtax.engines.loading import Load
@@ -60,12 +61,22 @@ def divide(plan: VllmPlan, stage: Stage, seqs: int, tokens: int, max_model_len: 
     pool = deployment.kv_cache_memory_bytes
     if pool is None:
         pool = limit - weights - load.total_bytes - workspace - activation.bytes - (graph_bytes if inside else 0)
+    if keeps_nothing(question.architecture):
+        pool = min(pool, 0)  # the profile is skipped, and no blocks are made
     outside = _outside(plan, ranks, total - limit)
     beyond = loading_peak_bytes(plan, stage)
     taken = Memory(
         total, limit, weights, load.total_bytes, workspace, outside, activation.bytes, graph_bytes, pool, beyond
     )
     return taken, Detail(stage, load, max_model_len, activation, persistent, graphs)
+
+
+def keeps_nothing(architecture: Architecture) -> bool:
+    """Whether no layer keeps anything from step to step: then the engine makes no pool, whatever memory is left.
+
+    Source: vllm 0.33.0 v1/engine/core.py _initialize_kv_caches: workers without a KV cache spec get 0 bytes (0.10 and later).
+    """
+    return all(cache.kind in ("no_cache", "shared") for cache, _ in architecture.cache_groups)
 
 
 def profile_step(plan: VllmPlan, stage: Stage, seqs: int, tokens: int, max_model_len: int) -> profile_run.Step:

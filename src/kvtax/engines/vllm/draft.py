@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.cache import CompressedLatent, FullAttention, LayerCache, MultiHeadLatent, SlidingWindow
+from kvtax.architectures.drafts import as_draft, is_draft
 from kvtax.engines.answer import Question
 from kvtax.formulas.weights import RankTensor, rank_tensors
 from kvtax.terms import Notice
@@ -67,8 +68,15 @@ def draft(question: Question, dtype: str) -> Draft:
     if asked.method in WITHOUT_WEIGHTS:
         return Draft(tokens)
     if question.draft is not None:
-        own = [tensor._replace(component="mtp") for tensor in rank_tensors(question.draft, tp, dtype=dtype)]
-        return Draft(tokens, tuple(question.draft.caches), tuple(own))
+        model = as_draft(question.draft, asked.method)
+        if is_draft(model) and question.deployment.pipeline_parallel_size > 1:
+            # with stages the embedding is not shared with the target, which has it on the first
+            kept = [
+                tensor._replace(loaded=tensor.loaded or tensor.component == "embedding") for tensor in model.tensors
+            ]
+            model = model.replace(tensors=kept)
+        own = [tensor._replace(component="mtp") for tensor in rank_tensors(model, tp, dtype=dtype)]
+        return Draft(tokens, tuple(model.caches), tuple(own))
     if is_mtp(asked.method):
         return _own_layers(question, tokens, dtype)
     return _assumed(question, asked.method, tokens, dtype)

@@ -57,9 +57,11 @@ class VllmPlan(Plan):
             str(self.settings["dtype"].value),
             self.kv_cache_dtype,
         )
-        unchecked = checks.unchecked(question.gpu, self.kv_cache_dtype)
-        if unchecked is not None:
-            self.notices.append(unchecked)
+        unchecked = (
+            checks.unchecked(question.gpu, self.kv_cache_dtype),
+            checks.unlisted_encoder(question.architecture),
+        )
+        self.notices += [notice for notice in unchecked if notice is not None]
         self.element_bytes = find_dtype(str(self.settings["dtype"].value)).bits // 8
         self.draft = draft(question, str(self.settings["dtype"].value))
         self.notices += self.draft.notices
