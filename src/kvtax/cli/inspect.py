@@ -48,7 +48,7 @@ def run(values: Mapping[str, Any]) -> int:
 
         context = values.get("max_model_len")
         tokens = None if context is None else parse_tokens(context, "--context")
-        anatomy = dissect(model.architecture, values.get("kv_cache_dtype"), tokens)
+        anatomy = dissect(model.architecture, values.get("kv_cache_dtype"), tokens, *_image(values))
         notices = (*notices, *_about_length(model, tokens))
 
         def page() -> Any:
@@ -79,6 +79,17 @@ def _about_length(model: Model, tokens: int | None) -> tuple[Notice, ...]:
     return (Notice("context-above-limit", f"{tokens:,} tokens are above the {limit:,} of the config"),)
 
 
+def _image(values: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """Width and height of the image that is asked for, as one argument; none for the usual one."""
+    text = values.get("image")
+    if text is None:
+        return ()
+    sides = str(text).lower().split("x")
+    if len(sides) != 2 or not all(side.isascii() and side.isdecimal() and len(side) < 8 for side in sides):
+        raise UsageError(f"--image: {str(text)[:64]!r} is not WIDTHxHEIGHT", hint="write it so: --image 1024x768")
+    return ((int(sides[0]), int(sides[1])),)
+
+
 def _find(values: Mapping[str, Any], models: tuple[ModelEntry, ...]) -> tuple[Model, tuple[Notice, ...]]:
     """The model that is meant, and what is to be said about it."""
     word, option = values.get("model_argument"), values.get("model")
@@ -105,6 +116,9 @@ def _find(values: Mapping[str, Any], models: tuple[ModelEntry, ...]) -> tuple[Mo
 TENSORS = Option(
     "tensors", ("--tensors",), "List every group of tensors as the files store it (JSON always does).", "Model", FLAG
 )
+_IMAGE = Option(
+    "image", ("--image",), "Image whose tokens and KV are shown: 1024x768 [1024x1024].", "Requests", metavar="WxH"
+)
 _LENGTH = LOAD_OPTIONS[0]._replace(help="Length of the request that is shown: 8192, 8k, 128k [the model's limit].")
 _KV_DTYPE = next(option for option in ENGINE_OPTIONS if option.name == "kv_cache_dtype")._replace(
     help="Of keys and values: bfloat16, fp8, nvfp4, int8_per_token_head ... [16 bit].", group="Requests"
@@ -121,7 +135,7 @@ COMMAND = Command(
             MODEL_HELP,
         ),
     ),
-    (MODEL._replace(help="The same as MODEL."), TENSORS, _LENGTH, _KV_DTYPE, OFFLINE, CATALOGUE, *PAGE_OPTIONS),
+    (MODEL._replace(help="The same as MODEL."), TENSORS, _LENGTH, _IMAGE, _KV_DTYPE, OFFLINE, CATALOGUE, *PAGE_OPTIONS),
     (
         ("where the parameters and the KV of a model are", "kvtax inspect gemma-3-27b"),
         ("a config of your own, tensor by tensor", "kvtax inspect ./my-model/config.json --tensors"),

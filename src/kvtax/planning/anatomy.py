@@ -20,6 +20,7 @@ from kvtax.architectures.cache import (
     Shared,
     SlidingWindow,
 )
+from kvtax.architectures.image_tokens import image_tokens
 from kvtax.architectures.tensors import COMPONENTS
 from kvtax.dtypes import resolve_kv_dtype
 from kvtax.formulas.weights import element_bytes, rank_weight_elements
@@ -125,6 +126,26 @@ class RankShare(NamedTuple):
     replicated_latent: bool
 
 
+class Image(NamedTuple):
+    """What one image takes in the decoder; `tokens` and `bytes` are None where the family's rule is not known.
+
+    Args:
+        width: [pixels].
+        height: [pixels].
+        tokens: in the decoder [tokens].
+        bytes: keys and values of these tokens, before any window is full [bytes].
+    """
+
+    width: int
+    height: int
+    tokens: int | None
+    bytes: int | None
+
+
+IMAGE_SIDE = 1024
+"""Side of the image that is shown unless another is asked for [pixels]."""
+
+
 class Anatomy(NamedTuple):
     """Everything that `kvtax inspect` says about an architecture; `tokens` is the length of the request shown."""
 
@@ -137,6 +158,7 @@ class Anatomy(NamedTuple):
     lengths: tuple[Length, ...]
     formats: tuple[KvFormat, ...]
     ranks: tuple[RankShare, ...]
+    image: Image | None = None
 
     @property
     def source_bytes(self) -> int:
@@ -144,16 +166,23 @@ class Anatomy(NamedTuple):
         return sum(group.source_bytes for group in self.groups)
 
 
-def dissect(architecture: Architecture, kv_dtype: str | None = None, tokens: int | None = None) -> Anatomy:
+def dissect(
+    architecture: Architecture,
+    kv_dtype: str | None = None,
+    tokens: int | None = None,
+    image: tuple[int, int] = (IMAGE_SIDE, IMAGE_SIDE),
+) -> Anatomy:
     """The anatomy of a model.
 
     Args:
         architecture: of the model.
         kv_dtype: of keys and values; None: the 16-bit dtype of the model.
         tokens: length of the request that is shown; None: the model's limit [tokens].
+        image: width and height of the image that is shown [pixels].
 
     Raises:
         UnknownNameError: no such KV dtype.
+        InputError: an image that no processor takes.
     """
     usual = architecture.dtype if architecture.dtype in ("bfloat16", "float16") else "bfloat16"
     dtype = resolve_kv_dtype(usual if kv_dtype in (None, "auto") else str(kv_dtype))
@@ -168,7 +197,19 @@ def dissect(architecture: Architecture, kv_dtype: str | None = None, tokens: int
         lengths=tuple(_length(architecture, each, dtype) for each in lengths_up_to(length)),
         formats=tuple(_formats(architecture, dtype, length)),
         ranks=tuple(_rank(architecture, tp, dtype, length) for tp in TENSOR_PARALLEL_SIZES),
+        image=_image(architecture, dtype, *image),
     )
+
+
+def _image(architecture: Architecture, dtype: str, width: int, height: int) -> Image | None:
+    """What one image takes; None for a model without a vision tower, or one that looks at images by cross-attention."""
+    if any(cache.kind == "cross_attention" for cache in architecture.caches) or not any(
+        tensor.component == "vision" for tensor in architecture.tensors
+    ):
+        return None
+    tokens = image_tokens(architecture, width, height)
+    held = None if tokens is None else architecture.kv_bytes(tokens, dtype) - architecture.state_bytes()
+    return Image(width, height, tokens, held)
 
 
 def lengths_up_to(limit: int) -> list[int]:

@@ -35,6 +35,7 @@ def inspect_to_dict(model: Model, anatomy: Anatomy, notices: Iterable[Notice]) -
             "at_context": anatomy.tokens,
             "bytes_per_request": architecture.kv_bytes(anatomy.tokens, dtype),
         },
+        "image": None if anatomy.image is None else anatomy.image._asdict(),
         "layers": [_layers(group) for group in anatomy.groups],
         "layers_without_cache": anatomy.layers_without_cache,
         "weights": [part._asdict() for part in anatomy.components],

@@ -77,6 +77,7 @@ def _about(model: Model, anatomy: Anatomy) -> Facts:
         limits = ", ".join(f"{key} {value:,}" for key, value in model.limits.items())
         facts.append(Fact("generation_limits", "generation", f"{limits} (generation_config.json)"))
     facts += _kv_facts(anatomy)
+    facts += _image_facts(anatomy)
     facts.append(Fact("source", "config", model.source))
     return Facts("model", "", tuple(facts))
 
@@ -128,6 +129,19 @@ def _kv_facts(anatomy: Anatomy) -> Iterator[Fact]:
         )
     if not (early or late or state or source):
         yield Fact("kv_bytes_per_token", "KV", "none: this model keeps nothing between steps", 0)
+
+
+def _image_facts(anatomy: Anatomy) -> Iterator[Fact]:
+    image = anatomy.image
+    if image is None:
+        return
+    size = f"{image.width:,} x {image.height:,} pixels"
+    if image.tokens is None or image.bytes is None:
+        yield Fact("image_tokens", "one image", f"how many tokens {size} take is not known for this family")
+        return
+    text = f"{image.tokens:,} tokens, {format_bytes(image.bytes)} of KV, for {size}"
+    yield Fact("image_tokens", "one image", text, image.tokens)
+    yield Fact("image_bytes", "", "", image.bytes)
 
 
 def _sources(model: Model, anatomy: Anatomy) -> Facts:

@@ -88,7 +88,7 @@ def _fresh(repository: Repository, kept: Answer | None, endpoint: str) -> Found:
     name = repository.hub_name
     at = repository.commit[:12] or "an unnamed commit"
     found = Found(safe(str(name)), f"hub, {safe(name.repository)} at commit {at}")
-    if data is not None:
+    if data is not None and not name.variant:
         found = found._replace(**_parsed(repository, data))
     listed = bool(name.variant) or data is None
     found = _from_listing(repository, found) if listed else _checkpoint(repository, found)
