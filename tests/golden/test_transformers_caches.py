@@ -18,6 +18,8 @@ MEASURED = [row for row in ROWS if row.get("kv", {}).get("bytes_per_token_full_l
 LONG = 2**20
 # counted by hand in the oracle, with the columns that servers keep instead of the kernel's
 BY_HAND = ("moonshotai/Kimi-K3",)
+# the library's own class ignores is_causal false: the model's code attends in both directions and keeps nothing
+CAUSAL_IN_THE_LIBRARY = ("Alibaba-NLP/gte-Qwen2-7B-instruct",)
 
 
 def test_most_configs_are_measured() -> None:
@@ -27,6 +29,9 @@ def test_most_configs_are_measured() -> None:
 @pytest.mark.parametrize("row", MEASURED, ids=lambda row: row["id"])
 def test_a_token_and_the_state_are_what_transformers_keeps(row: dict[str, Any]) -> None:
     model = read_architecture(json.loads((ROOT / row["file"]).read_text()), class_defaults)
+    if row["id"] in CAUSAL_IN_THE_LIBRARY:
+        assert model.kv_bytes(LONG) == 0
+        return
     form = Format("bfloat16")
     caches = [as_kept(cache, model.model_type, model.num_attention_heads) for cache in model.caches]
     growing = [cache for cache in caches if cache.kind not in ("recurrent", "cross_attention")]
