@@ -23,6 +23,14 @@ BASE = {
 LARGE = {**BASE, "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 MINI = {**BASE, "hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
 XLM = {**LARGE, "model_type": "xlm-roberta", "type_vocab_size": 1, "vocab_size": 250002, "pad_token_id": 1}
+XLM_BASE = {
+    **XLM,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 514,
+}
 ONE_LABEL = {"id2label": {"0": "LABEL_0"}}
 NOMIC = {
     "model_type": "nomic_bert", "architectures": ["NomicBertModel"], "n_embd": 768, "n_head": 12, "n_inner": 3072, "n_layer": 12,
@@ -93,6 +101,27 @@ def test_published_totals(config: dict[str, Any], architecture: str, parameters:
     assert found.parameters == parameters
     assert found.kind == "encoder"
     assert found.kv_bytes(4096) == 0
+
+
+# elements of the files (safetensors totals of the hub, 2026-09-25): the buffer of positions counts there
+@pytest.mark.parametrize(
+    ("config", "architecture", "stored"),
+    [
+        ({**MINI, "model_type": "bert"}, "BertModel", 22713728),  # sentence-transformers/all-MiniLM-L6-v2
+        ({**MINI, **ONE_LABEL, "model_type": "bert"}, "BertForSequenceClassification", 22714113),  # cross-encoder/ms-marco-MiniLM-L6-v2
+        ({**MINI, **ONE_LABEL, "model_type": "bert", "num_hidden_layers": 12}, "BertForSequenceClassification", 33360897),  # ...-L12-v2
+        ({**MINI, **ONE_LABEL, "model_type": "bert", "num_hidden_layers": 2}, "BertForSequenceClassification", 15616257),  # ...-L2-v2
+        ({**BASE, "model_type": "bert"}, "BertModel", 109482752),  # BAAI/bge-base-en-v1.5
+        ({**MINI, "model_type": "bert", "num_hidden_layers": 12}, "BertModel", 33360512),  # BAAI/bge-small-en-v1.5
+        ({**XLM, "max_position_embeddings": 514}, "XLMRobertaModel", 559890946),  # intfloat/multilingual-e5-large
+        (XLM_BASE, "XLMRobertaModel", 278044162),  # intfloat/multilingual-e5-base
+        ({**BASE, "model_type": "mpnet", "vocab_size": 30527, "max_position_embeddings": 514}, "MPNetModel", 109486978),  # all-mpnet-base-v2
+        ({**BASE, "model_type": "bert", "vocab_size": 501153}, "BertModel", 470927360),  # sentence-transformers/LaBSE
+    ],
+    ids=lambda value: str(value) if isinstance(value, int) else "",
+)  # fmt: skip
+def test_files_of_before_4_31(config: dict[str, Any], architecture: str, stored: int) -> None:
+    assert read(config, architectures=[architecture], transformers_version="4.30.0").checkpoint_parameters == stored
 
 
 def test_names_stand_below_the_base_where_there_is_a_head() -> None:
