@@ -18,6 +18,7 @@ from kvtax.sources import recent
 from kvtax.sources.hub import answers
 from kvtax.sources.hub.names import parse_hub_name
 from kvtax.sources.resolve import find
+from kvtax.units import format_bytes
 from loopback_hub import (
     API,
     Drips,
@@ -40,6 +41,7 @@ from loopback_hub import (
     repository_from_checkpoint,
     repository_of_200_shards,
 )
+from safetensors_files import whole
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 LLAMA = "meta-llama--Meta-Llama-3-8B.json"
@@ -427,3 +429,35 @@ def test_any_text_is_a_name_or_an_error(text):
         return
     assert ".." not in str(name)
     assert str(name).isprintable()
+
+
+# ---- adapters ----
+
+
+def test_an_adapter_on_the_hub_and_in_a_folder(online, tmp_path):
+    tensors = [
+        (f"base_model.model.model.layers.{layer}.self_attn.{name}.lora_{side}.weight", "F32", shape)
+        for layer in range(32)
+        for name, side, shape in (
+            ("q_proj", "A", (8, 4096)), ("q_proj", "B", (4096, 8)), ("v_proj", "A", (8, 4096)), ("v_proj", "B", (1024, 8)),
+        )
+    ]  # fmt: skip
+    size = 4 * 32 * 8 * (4096 + 4096 + 4096 + 1024)
+    files = {
+        "adapter_config.json": json.dumps(
+            {"peft_type": "LORA", "r": 8, "target_modules": ["q_proj", "v_proj"]}
+        ).encode(),
+        "adapter_model.safetensors": whole(tensors),
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    with online(LoopbackHub({"acme/adapter": files})) as hub:
+        for adapter in ("acme/adapter:2", f"{tmp_path}:2"):
+            budget = kvtax.budget(model="llama-3-8b", gpu="a100-80", lora=adapter, max_model_len=4096)
+            said = next(notice.message for notice in budget.notices if notice.code == "adapter-in-slot")
+            assert "q_proj, v_proj with rank 8" in said
+            assert format_bytes(size) in said
+        assert len(hub.requests) == 2
+        with pytest.raises(KvtaxError) as caught:
+            kvtax.budget(model="llama-3-8b", gpu="a100-80", lora="acme/nothing")
+        assert caught.value.code in ("hub-private", "hub-missing")

@@ -13,12 +13,15 @@ from kvtax.dtypes import find_dtype
 from kvtax.errors import ConfigError
 from kvtax.formulas.lora import adapter_elements
 from kvtax.safe_text import safe
+from kvtax.sources.byte_source import LocalFile
+from kvtax.sources.hub.names import looks_like_hub_name, parse_hub_name
 from kvtax.sources.local import read_bytes
-from kvtax.sources.safe_json import parse_json
+from kvtax.sources.safe_json import MAXIMUM_CONFIG_BYTES, parse_json
+from kvtax.sources.safetensors import REMOTE_HEADER_BYTES, read_header
 from kvtax.terms import Notice
 from kvtax.units import format_bytes
 
-CONFIG = "adapter_config.json"
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MAXIMUM_RANK = 4096
 MAXIMUM_NAMES = 65_536
 MAXIMUM_NAME = 1024
@@ -224,6 +227,49 @@ def _not_served(config: Mapping[str, Any]) -> list[Notice]:
     return found
 
 
+def _read_files(name: str) -> tuple[bytes, Sequence[TensorOfFile] | None, str]:
+    """The config of an adapter, the tensors of its file where there is one, and what messages call it.
+
+    Args:
+        name: of a folder, of its adapter_config.json, or of a repository on the hub.
+
+    Raises:
+        ConfigError: there is none.
+        SourceError: it cannot be had from the hub.
+    """
+    path = os.path.expanduser(name)
+    file = os.path.join(path, CONFIG) if os.path.isdir(path) else path
+    if os.path.isfile(file):
+        weights = os.path.join(os.path.dirname(file), WEIGHTS)
+        tensors = read_header(LocalFile(weights)).tensors if os.path.isfile(weights) else None
+        return read_bytes(file, safe(file)), tensors, safe(file)
+    if not os.path.exists(path) and looks_like_hub_name(name):
+        return _read_hub(name)
+    raise ConfigError(f"holds no {CONFIG}", code="no-adapter", where=safe(name))
+
+
+def _read_hub(name: str) -> tuple[bytes, Sequence[TensorOfFile] | None, str]:
+    """The same from the hub, in two requests."""
+    from kvtax.sources.hub import failures, settings
+    from kvtax.sources.hub.client import Client
+    from kvtax.sources.hub.repository import Repository
+
+    if settings.is_offline():
+        raise failures.offline(safe(name))
+    repository = Repository(Client(settings.endpoint()), parse_hub_name(name))
+    where = f"{repository.title}: {CONFIG}"
+    config = repository.read_whole(CONFIG, MAXIMUM_CONFIG_BYTES)
+    if config is None:
+        raise ConfigError(f"holds no {CONFIG}", code="no-adapter", where=repository.title)
+    source = repository.open(WEIGHTS)
+    try:
+        return config, read_header(source, REMOTE_HEADER_BYTES).tensors, where
+    except ConfigError:
+        if source.found:
+            raise
+        return config, None, where
+
+
 def with_adapter(deployment: Deployment, ranks: Sequence[int], base: Architecture) -> tuple[Deployment, list[Notice]]:
     """The deployment with the rank of the adapter that its slots are for, and what the adapter itself holds.
 
@@ -241,12 +287,8 @@ def with_adapter(deployment: Deployment, ranks: Sequence[int], base: Architectur
     asked = deployment.lora
     if asked is None or not asked.adapter:
         return deployment, []
-    path = os.path.expanduser(asked.adapter)
-    file = os.path.join(path, CONFIG) if os.path.isdir(path) else path
-    if not os.path.isfile(file):
-        raise ConfigError(f"holds no {CONFIG}", code="no-adapter", where=safe(asked.adapter))
-    shown = safe(file)
-    adapter = read_adapter(read_bytes(file, shown), None, base, where=shown)
+    config, tensors, shown = _read_files(asked.adapter)
+    adapter = read_adapter(config, tensors, base, where=shown)
     rank = next((rank for rank in ranks if rank >= adapter.rank), adapter.rank)
     held = "" if adapter.bytes is None else f" and holds {format_bytes(adapter.bytes)}"
     names = ", ".join(safe(name) for name in adapter.target_modules[:8]) or "modules that are not known"
