@@ -93,6 +93,8 @@ def make_sheet(budget: Budget, levers: Sequence[Lever] = ()) -> Sheet:
         parameters += f" ({format_parameters(active)} active)"
     quantization = deployment.quantization or getattr(architecture.quantization, "name", None)
     dtype = str(budget.settings()["dtype"].value)
+    if quantization is not None and quantization.lower() == dtype.lower():  # a GGUF file's own name of its mix
+        quantization = dtype
     version = budget.prepared.plan.version_text
     stopped = _stopped(budget)
     engine = f"{deployment.engine} {version}" if budget.prepared.engine_known else "no engine rule"
