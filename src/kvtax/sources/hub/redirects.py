@@ -50,6 +50,20 @@ def _is_link_local(host: str) -> bool:
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host.partition("%")[0])
+        found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
+        return _old_form(host)
+    mapped = getattr(found, "ipv4_mapped", None)
+    return found if mapped is None else ipaddress.IPv4Address(mapped)
+
+
+def _old_form(host: str) -> ipaddress.IPv4Address | None:
+    """An address in one of the forms that resolvers still take: `2130706433`, `0x7f.1`, `127.1`."""
+    import socket
+
+    if not host[:1].isdecimal():
+        return None
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(host))
+    except (OSError, UnicodeError):
         return None

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 PUBLIC_ENDPOINT = "https://huggingface.co"
 _TRUE = frozenset(("1", "ON", "YES", "TRUE"))
-_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 DEFAULT_SECONDS = 10.0
 _MAXIMUM_SECONDS = 600.0
 
@@ -68,7 +67,12 @@ def origin_of(url: str) -> tuple[str, str, int]:
 
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine."""
-    return host in _LOOPBACK or host.startswith("127.")
+    import ipaddress
+
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def may_carry_token(url: str) -> bool:
