@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from kvtax.hardware.gpu import Gpu
 from kvtax.prepared import Prepared
 from kvtax.sources.local import looks_like_path
 from kvtax.sources.models import ModelEntry
+from kvtax.sources.recent import HUB_SECONDS, folder_state
 
 __all__ = ["COVERAGE", "SCHEMA", "TYPICAL_REQUEST_TOKENS", "Budget", "budget", "catalogue_stamp"]
 
@@ -24,23 +26,20 @@ def _key(fields: Mapping[str, Any]) -> Any:
     if isinstance(model, Mapping):
         shown: Any = json.dumps(model, sort_keys=True, default=str)
     elif isinstance(model, str) and looks_like_path(model):
-        shown = (model, *_stamp(model), *_stamp(os.path.join(model, "config.json")))
+        place = os.path.expanduser(model)
+        shown = (model, folder_state(place if os.path.isdir(place) else os.path.dirname(place) or "."))
     else:
         shown = model
+    # what lies on the hub, in a store, or under the name of an adapter or a draft may change while a process runs
+    elsewhere = isinstance(model, str) and not {"/", ":"}.isdisjoint(model)
+    minute = time.monotonic() // HUB_SECONDS if elsewhere or fields.get("lora") or fields.get("speculative") else 0
     return (
         shown,
+        minute,
         *sorted(
             (name, value) for name, value in fields.items() if name not in ("model", "max_model_len", "concurrency")
         ),
     )
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    try:
-        found = os.stat(os.path.expanduser(path))
-    except (OSError, ValueError):
-        return 0, 0
-    return found.st_mtime_ns, found.st_size
 
 
 def budget(
@@ -87,7 +86,8 @@ def budget(
             )
             return Budget(prepared, lengths.max_model_len, lengths.concurrency)
     made = make_deployment(given)
-    prepared = Prepared(made._replace(max_model_len=None, concurrency=None), models, gpus)
+    asked = made._replace(max_model_len=None, concurrency=None)
+    prepared = Prepared(asked, models, gpus, engine_given=bool(given.get("engine")))
     if key is not None and made.max_model_len == given.get("max_model_len", made.max_model_len):
         if len(_PREPARED) >= 256:
             _PREPARED.clear()

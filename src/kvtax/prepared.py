@@ -31,11 +31,22 @@ huggingface/transformers modeling_gguf_pytorch_utils.py (turns them into floats)
 
 
 class Prepared:
-    """Everything about a deployment but the length and number of its requests: worked out once, reused for each length."""
+    """Everything about a deployment but the length and number of its requests: worked out once, reused for each length.
 
-    def __init__(self, deployment: Deployment, models: Sequence[ModelEntry], gpus: Sequence[Gpu]) -> None:
-        self.deployment = deployment
+    Args:
+        deployment: without length and number.
+        models: of one's own.
+        gpus: of one's own.
+        engine_given: False: a GGUF file is one for llama.cpp.
+    """
+
+    def __init__(
+        self, deployment: Deployment, models: Sequence[ModelEntry], gpus: Sequence[Gpu], *, engine_given: bool = True
+    ) -> None:
         self.model: Model = find(deployment.model, models)
+        if not engine_given and self.model.architecture.gguf is not None and deployment.engine == "vllm":
+            deployment = deployment._replace(engine="llama.cpp")
+        self.deployment = deployment
         self.notices: list[Notice] = list(self.model.notices)
         deployment = self._with_settings(deployment)
         cards = _find_cards(deployment, gpus, self.notices)

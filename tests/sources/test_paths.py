@@ -224,3 +224,24 @@ def test_a_model_that_changes_on_the_disk_is_read_again(tmp_path):
     first = find(str(path)).architecture.checkpoint_bytes
     write_gguf(path, KEYS, [*TENSORS, TensorOf("output.weight", (256, 320), "q6_k")])
     assert (find(str(path)).architecture.checkpoint_bytes or 0) > (first or 0)
+
+
+def test_a_gguf_file_under_any_name_is_one_for_llama_cpp(tmp_path):
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    write_gguf(folder / "small-Q4_K_M.gguf", KEYS, TENSORS)
+    assert kvtax.budget(model=f"{folder}/", gpu="rtx-4090").deployment.engine == "llama.cpp"
+    assert kvtax.budget(model=f"{folder}/", gpu="rtx-4090", engine="vllm").deployment.engine == "vllm"
+
+
+def test_budgets_follow_the_files(tmp_path):
+    path = write_gguf(tmp_path / "small.gguf", KEYS, TENSORS)
+    fields = {"model": str(path), "gpu": "rtx-4090", "max_model_len": 1024}
+    first = kvtax.budget(**fields).to_dict()["model"]["checkpoint_bytes"]
+    write_gguf(path, KEYS, [*TENSORS, TensorOf("output.weight", (256, 320), "q6_k")])
+    assert kvtax.budget(**fields).to_dict()["model"]["checkpoint_bytes"] > first
+    (tmp_path / "config.json").write_text(json.dumps(checkpoint(SMALL)["config"]))
+    fields["model"] = str(tmp_path / "config.json")
+    assert kvtax.budget(**fields).to_dict()["model"]["parameters"] > 10**8
+    (tmp_path / "config.json").write_text(json.dumps({**checkpoint(SMALL)["config"], "num_hidden_layers": 2}))
+    assert kvtax.budget(**fields).prepared.architecture.num_hidden_layers == 2

@@ -24,7 +24,7 @@ def read_once(name: str, read: Callable[[], Model], folder: str = "") -> Model:
         read: reads it.
         folder: whose files are looked at for changes; '' for what is not on this disk, which is read again after a minute.
     """
-    key = (name, _state(folder) if folder else os.environ.get("HF_ENDPOINT"))
+    key = (name, folder_state(folder) if folder else os.environ.get("HF_ENDPOINT"))
     known = _read.get(key)
     if known is not None and (folder or time.monotonic() - known[0] < HUB_SECONDS):
         return known[1]
@@ -35,7 +35,7 @@ def read_once(name: str, read: Callable[[], Model], folder: str = "") -> Model:
     return model
 
 
-def _state(folder: str) -> object:
+def folder_state(folder: str) -> object:
     """Names, sizes and times of the files of a folder."""
     try:
         with os.scandir(folder) as entries:
