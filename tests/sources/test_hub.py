@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import time
 
 import pytest
@@ -28,6 +29,7 @@ from loopback_hub import (
     GzipBomb,
     HtmlPage,
     IgnoresRanges,
+    LazyFile,
     LimitsRate,
     LoopbackHub,
     NeverAnswers,
@@ -41,7 +43,7 @@ from loopback_hub import (
     repository_from_checkpoint,
     repository_of_200_shards,
 )
-from safetensors_files import whole
+from safetensors_files import build, whole
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 LLAMA = "meta-llama--Meta-Llama-3-8B.json"
@@ -461,3 +463,52 @@ def test_an_adapter_on_the_hub_and_in_a_folder(online, tmp_path):
         with pytest.raises(KvtaxError) as caught:
             kvtax.budget(model="llama-3-8b", gpu="a100-80", lora="acme/nothing")
         assert caught.value.code in ("hub-private", "hub-missing")
+
+
+def test_names_in_a_config_are_never_followed(online):
+    repository = repository_from_checkpoint(LLAMA, shards=1)
+    config = checkpoint(LLAMA)["config"] | {
+        "_name_or_path": "evil/other", "base_model": "evil/base", "auto_map": {"AutoConfig": "evil/code--config.Config"},
+        "trust_remote_code": True, "_attn_implementation_internal": "evil/kernels", "quantization_config": None,
+    }  # fmt: skip
+    files = {**repository.files, "config.json": json.dumps(config).encode()}
+    before = set(sys.modules)
+    with online(LoopbackHub({NAME: files, "evil/other": files, "evil/base": files, "evil/code": files})) as hub:
+        model = find(NAME)
+        assert {request.repository for request in hub.requests} == {NAME}
+    assert "remote-code" in {notice.code for notice in model.notices}
+    assert not {name for name in set(sys.modules) - before if name.startswith(("transformers", "torch", "evil"))}
+
+
+EVIL = "evil\x1b]8;;http://x\x07\u202e[bold]|<img src=x>=cmd"
+
+
+@pytest.mark.parametrize("form", ["table", "plain", "json", "markdown", "csv", "html"])
+def test_nothing_from_a_header_reaches_a_terminal_unescaped(online, capsys, form):
+    from kvtax.cli import main
+
+    tensors = [
+        ("model.embed_tokens.weight", "BF16", (128256, 4096)),
+        (f"{EVIL}.weight", "F32", (3,)),
+        (f"{EVIL}\n.b", "U8", (7,)),
+    ]
+    config = checkpoint(LLAMA)["config"] | {"architectures": [EVIL], "quantization_config": {"quant_method": EVIL}}
+    header, size = build(tensors)
+    files = {"config.json": json.dumps(config).encode(), "model.safetensors": LazyFile(size, header)}
+    plain = {
+        "config.json": json.dumps(config | {"quantization_config": None}).encode(),
+        "model.safetensors": LazyFile(size, header),
+    }
+    with online(LoopbackHub({NAME: files, "acme/plain": plain})):
+        for words in (
+            ["budget", "acme/plain", "-g", "l4"],
+            ["inspect", "acme/plain", "--tensors"],
+            ["budget", NAME, "-g", "l4"],
+        ):
+            if words[0] == "inspect" and form == "html":
+                continue
+            main([*words, "--format", form])
+            shown = capsys.readouterr()
+            for text in (shown.out, shown.err):
+                assert not {letter for letter in text if not letter.isprintable()} - {"\n", "\r"}
+                assert text is shown.err or form != "html" or "<img" not in text
