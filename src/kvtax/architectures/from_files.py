@@ -55,6 +55,7 @@ _NOT_WEIGHTS = (
     "quant_map",
     "quant_state",
     "nested",
+    "bitsandbytes",
 )
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 
@@ -310,7 +311,9 @@ def _core(name: str) -> str:
 
 
 def _module(name: str) -> str:
-    return name.rpartition(".")[0]
+    """The module that a tensor stands in: without its last word, or without all that follows `.weight`."""
+    before, weight, _ = name.partition(".weight.")
+    return before if weight else name.rpartition(".")[0]
 
 
 def _is_scale(word: str) -> bool:

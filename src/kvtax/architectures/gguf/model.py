@@ -188,6 +188,8 @@ def _stored(tensors: Sequence[GgufTensor], types: Sequence[str], blocks: int) ->
 
 
 def _component(kind: str) -> str:
+    if kind.startswith(("v.", "mm.", "a.")):  # Ollama's files have the towers inside
+        return "audio" if kind.startswith("a.") else "vision"
     if kind.startswith(("token_embd", "per_layer_token_embd", "position_embd", "token_types")):
         return "embedding"
     if kind in ("output", "output.bias", "cls", "cls.output"):
