@@ -512,3 +512,9 @@ def test_nothing_from_a_header_reaches_a_terminal_unescaped(online, capsys, form
             for text in (shown.out, shown.err):
                 assert not {letter for letter in text if not letter.isprintable()} - {"\n", "\r"}
                 assert text is shown.err or form != "html" or "<img" not in text
+
+
+def test_many_large_headers_together_have_a_limit(online, monkeypatch):
+    monkeypatch.setattr("kvtax.sources.folder_model.MAXIMUM_TENSORS", 250)
+    with online(LoopbackHub({NAME: repository_from_checkpoint("Qwen--Qwen2.5-0.5B.json", shards=3)})):
+        assert code_of() == "too-many-tensors"

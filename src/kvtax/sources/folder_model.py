@@ -15,7 +15,7 @@ from kvtax.sources.gguf_folder import pick
 from kvtax.sources.gguf_model import read_shards
 from kvtax.sources.local import index_total_bytes, read_bytes
 from kvtax.sources.safe_json import parse_json
-from kvtax.sources.safetensors import FileTensor, Header, read_header
+from kvtax.sources.safetensors import MAXIMUM_TENSORS, FileTensor, Header, read_header
 from kvtax.sources.safetensors_index import MAXIMUM_INDEX_BYTES, Index, compare, read_index
 from kvtax.terms import Notice
 from kvtax.units import format_bytes
@@ -92,8 +92,24 @@ def _with_weights(found: Found, path: str, contents: Contents) -> Found:
         return _add(found._replace(sized_bytes=index.total_bytes if index else None), _missing(contents, index))
     if not contents.weights:
         return found._replace(sized_bytes=index_total_bytes(path))
-    headers = {name: read_header(LocalFile(os.path.join(path, name))) for name in contents.weights}
+    headers: dict[str, Header] = {}
+    count = 0
+    for name in contents.weights:
+        headers[name] = read_header(LocalFile(os.path.join(path, name)))
+        count = add_tensors(count, headers[name], safe(path))
     return with_headers(found, headers, index)
+
+
+def add_tensors(count: int, header: Header, where: str) -> int:
+    """Tensors of all files so far.
+
+    Raises:
+        ConfigError: more than any model has (`too-many-tensors`): a bound on memory, however many files claim however much.
+    """
+    total = count + len(header.tensors)
+    if total > MAXIMUM_TENSORS:
+        raise ConfigError(f"more than {MAXIMUM_TENSORS:,} tensors", code="too-many-tensors", where=where)
+    return total
 
 
 def with_headers(found: Found, headers: Mapping[str, Header], index: Index | None) -> Found:

@@ -14,7 +14,7 @@ from kvtax.errors import ConfigError, InputError, UnknownNameError
 from kvtax.safe_text import safe
 from kvtax.sources.byte_source import ByteSource, LocalFile
 from kvtax.sources.folder import Contents, sort_files
-from kvtax.sources.folder_model import described, with_headers
+from kvtax.sources.folder_model import add_tensors, described, with_headers
 from kvtax.sources.found import Found, looks_quantized, with_old_quantization
 from kvtax.sources.gguf_folder import pick
 from kvtax.sources.gguf_model import REMOTE_FIRST_READ_BYTES, read_shards
@@ -123,10 +123,15 @@ def _checkpoint(repository: Repository, found: Found) -> Found:
 def _headers(repository: Repository, files: tuple[str, ...]) -> dict[str, Header]:
     """The header of each shard, eight at once."""
 
+    count = 0
+
     def reading(file: str) -> Header:
+        nonlocal count
         source = repository.open(file)
         try:
-            return read_header(source, REMOTE_HEADER_BYTES)
+            header = read_header(source, REMOTE_HEADER_BYTES)
+            count = add_tensors(count, header, repository.title)
+            return header
         except ConfigError:
             if source.found:
                 raise
