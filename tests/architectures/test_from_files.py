@@ -173,3 +173,68 @@ def test_whatever_names_come_no_byte_is_lost(entries):
     assert sum(stored.bytes for stored in weighed.stored) == weighed.bytes
     assert sum(stored.copies for stored in weighed.stored) == len(files)
     held(architecture.replace(stored=weighed.stored), 4)
+
+
+@pytest.mark.parametrize(
+    ("model", "experts"),
+    [("qwen3-30b-a3b", "model.layers.{}.mlp.experts"), ("mixtral-8x7b", "model.layers.{}.mlp.experts")],
+)
+def test_experts_of_a_layer_in_one_tensor_are_experts(model, experts):
+    architecture = kvtax.architecture(model)
+    width, hidden, count = (
+        architecture.moe_intermediate_size or architecture.intermediate_size,
+        architecture.hidden_size,
+        architecture.num_experts,
+    )
+    fused = []
+    for layer in range(architecture.num_hidden_layers):
+        name = experts.format(layer)
+        for last, shape in (("gate_up_proj", (count, hidden, 2 * width)), ("down_proj", (count, width, hidden))):
+            fused.append(InFile(f"{name}.{last}", "bfloat16", shape, 2 * shape[0] * shape[1] * shape[2]))
+    others = [one for one in files_of(architecture) if ".experts." not in one.name]
+    weighed = match(architecture, [*others, *fused])
+    assert not weighed.differs
+    found = architecture.replace(stored=weighed.stored)
+    for layout in (
+        {"tp": 1},
+        {"tp": 2},
+        {"tp": 1, "dp": 4, "expert_parallel": True},
+        {"tp": 2, "dp": 2, "expert_parallel": True},
+    ):
+        assert sum_elements(rank_tensors(found, **layout)) == sum_elements(rank_tensors(architecture, **layout)), layout
+
+
+def test_experts_one_by_one_where_the_inventory_has_one_tensor():
+    architecture = kvtax.architecture("llama-4-scout")
+    stacked = next(
+        one for one in architecture.tensors if one.component == "routed_experts" and one.name.endswith("down_proj")
+    )
+    count, width, hidden = stacked.shape
+    files = [one for one in files_of(architecture) if not one.name.endswith("experts.down_proj")]
+    for layer in stacked.layers:
+        prefix = stacked.name.replace("*", str(layer), 1).rpartition(".")[0]
+        files += [
+            InFile(f"{prefix}.{expert}.down_proj.weight", "bfloat16", (hidden, width), 2 * hidden * width)
+            for expert in range(count)
+        ]
+    weighed = match(architecture, files)
+    assert not weighed.differs
+    found = architecture.replace(stored=weighed.stored)
+    for layout in ({"tp": 1}, {"tp": 2}, {"tp": 1, "dp": 4, "expert_parallel": True}):
+        assert sum_elements(rank_tensors(found, **layout)) == sum_elements(rank_tensors(architecture, **layout)), layout
+
+
+def test_scales_of_the_cache_and_states_of_bitsandbytes_are_not_loaded_on_the_card():
+    architecture = kvtax.architecture("llama-3-8b")
+    p = "model.layers.3.self_attn"
+    files = [
+        InFile(f"{p}.k_proj.k_scale", "float32", (), 4), InFile(f"{p}.v_scale", "float32", (1,), 4),
+        InFile(f"{p}.q_proj.weight.quant_state.bitsandbytes__nf4", "uint8", (94,), 94), InFile(f"{p}.q_proj.weight.absmax", "uint8", (64,), 64),
+    ]  # fmt: skip
+    stored = {one.name.rpartition(".")[2]: one for one in match(architecture, files).stored}
+    assert [name for name, one in stored.items() if one.source.loaded] == ["absmax"]
+    assert (stored["absmax"].source.component, stored["absmax"].source.shard, stored["absmax"].scale) == (
+        "attention",
+        "column",
+        True,
+    )

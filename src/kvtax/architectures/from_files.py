@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.quantization.stored import StoredTensor
-from kvtax.architectures.tensors import COLUMN, REPLICATED, ROW, VOCAB, Tensor
+from kvtax.architectures.tensors import COLUMN, EXPERT, REPLICATED, ROW, VOCAB, Tensor
 from kvtax.dtypes import DTYPES
 
 _NUMBER = re.compile(r"(?<![^.])(\d{1,9})(?![^.])")
@@ -36,6 +36,7 @@ _BUFFERS = (
     "rotary_emb",
     "k_scale",
     "v_scale",
+    "q_scale",
     "kv_scale",
 )
 _SPLITS = {
@@ -202,6 +203,9 @@ class _Places:
         self.core: dict[str, list[_Known]] = {}
         self.modules: dict[str, list[_Known]] = {}
         self._by_layer: dict[str, bool] = {}
+        self.experts = next(
+            (one for one in architecture.tensors if one.component == "routed_experts" and one.loaded), None
+        )
         for stored in architecture.stored_tensors():
             if not stored.source.stored:
                 continue
@@ -230,6 +234,9 @@ class _Places:
 
     def find(self, pattern: str, numbers: tuple[int, ...], shape: tuple[int, ...]) -> _Known:
         """The place of a tensor in the inventory, or one made for it."""
+        last = pattern.rpartition(".")[2]
+        if (last in _BUFFERS or last.startswith("bitsandbytes")) and pattern not in self.exact:
+            return self._made(pattern, numbers, shape)
         for names, key in (
             (self.exact, pattern),
             (self.core, _core(pattern)),
@@ -240,7 +247,6 @@ class _Places:
             if place is not None:
                 if names is not self.modules:
                     return place
-                last = pattern.rpartition(".")[2]
                 name = pattern if last == place.name.rpartition(".")[2] else f"{_module(place.name)}.{last}"
                 named = name if _NUMBER.sub("*", name) == pattern else pattern
                 return _Known(place.tensor, _is_scale(last), _with_literals(named, place.name))
@@ -274,12 +280,19 @@ class _Places:
         """A place for a tensor that the inventory lacks, from the words of its name."""
         words = pattern.lower().split(".")
         component, loaded, parameter = "other", True, True
-        if words[-1] in _BUFFERS or any(word in _BUFFERS for word in words[-2:]):
+        if any(word in _BUFFERS or word.startswith("bitsandbytes") for word in words[-2:]):
             loaded = parameter = False
         elif self._beyond(pattern, numbers) or any(word.startswith(_MTP) for word in words):
             component, loaded = "mtp", False
         elif words[-2:-1] == ["lm_head"] and self.tied:
             component, loaded = "lm_head", False
+        elif self.experts is not None and "experts" in words:
+            # one tensor for all experts of a layer where the inventory has one for each, or the other way round
+            one_each = "*" in words[words.index("experts") + 1 :]
+            made = self.experts._replace(
+                name=pattern, shape=shape, shard=EXPERT if one_each or len(shape) > 1 else REPLICATED
+            )
+            return _Known(made, _is_scale(words[-1]), pattern)
         else:
             for tower, names in _TOWERS.items():
                 if any(word in names for word in words):

@@ -12,7 +12,7 @@ ARCHITECTURES = {
     "qwen4_exp_text": "qwen4exp", "cohere": "command-r", "cohere2": "cohere2", "cohere2_moe": "cohere2moe", "starcoder2": "starcoder2",
     "gpt_bigcode": "starcoder", "stablelm": "stablelm", "olmo": "olmo", "olmo2": "olmo2", "olmo3": "olmo2", "olmoe": "olmoe",
     "internvl": "qwen3", "llava_qwen": "qwen2",
-    "granite": "granite", "granite_swa": "granite-swa", "granitemoe": "granitemoe", "granitemoeshared": "granitemoe",
+    "granite": "granite", "granite_swa": "granite_swa", "granitemoe": "granitemoe", "granitemoeshared": "granitemoe",
     "granitemoehybrid": "granitehybrid", "bamba": "granitehybrid", "exaone": "exaone", "exaone4": "exaone4", "exaone4_5": "exaone4",
     "exaone_moe": "exaone-moe", "smollm3": "smollm3", "seed_oss": "seed_oss", "apertus": "apertus", "arcee": "arcee",
     "ernie4_5": "ernie4_5", "ernie4_5_moe": "ernie4_5-moe", "hunyuan_v1_dense": "hunyuan-dense", "hunyuan_v1_moe": "hunyuan-moe",

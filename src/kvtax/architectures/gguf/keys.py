@@ -94,7 +94,7 @@ def read_shape(values: Mapping[str, Any], arch: str | None = None) -> Shape:
     heads = _heads(keys, count)
     recurrent, attends = _kinds(name, keys, count, heads.kv, feed_forward)
     windowed = _windows(name, keys, count)
-    states = _state(keys, heads.query)
+    states = _state(name, keys, heads)
     ratios = keys.per_layer("attention.compress_ratios", count, [0] * count)
     layers = [
         _layer(name, keys, heads, index, attends[index], windowed[index], feed_forward[index], ratios[index])._replace(
@@ -173,7 +173,11 @@ def _layer(
     if indexed and attends:
         types = keys.values.get("attention.indexer.types")
         owns = not isinstance(types, (list, tuple)) or index >= len(types) or types[index] in (0, "full")
-        layer = layer._replace(indexer_length=indexed if owns else 0)
+        if name in traits.DENSE_WITHOUT_INDEXER:
+            owns = owns and index >= keys.number("leading_dense_block_count", 0)
+        pools = ratio > 0 or "attention.indexer.kpool" in keys
+        rows = traits.POOLED_INDEXER.get(name, 1) if pools else 1
+        layer = layer._replace(indexer_length=rows * indexed if owns else 0)
     return layer
 
 
@@ -185,8 +189,8 @@ def _kinds(
     recurrent, attends = [False] * count, [True] * count
     if stated is not None:
         recurrent, attends = stated, [not state for state in stated]
-    elif "full_attention_interval" in keys or name in traits.INTERVAL:
-        interval = max(keys.number("full_attention_interval", traits.INTERVAL.get(name, 4)), 1)
+    elif "full_attention_interval" in keys or name in traits.USUAL_INTERVAL:
+        interval = max(keys.number("full_attention_interval", traits.USUAL_INTERVAL.get(name, 4)), 1)
         recurrent = [(index + 1) % interval != 0 for index in range(count)]
         attends = [not state for state in recurrent]
     elif name in traits.BLOCKS_OF_ONE_KIND:
@@ -224,8 +228,11 @@ def _window(name: str, keys: _Keys) -> int:
     return keys.number("attention.sliding_window", traits.WINDOWS.get(name, 0))
 
 
-def _state(keys: _Keys, head_count: list[int]) -> tuple[int, int]:
+def _state(name: str, keys: _Keys, attention: _Heads) -> tuple[int, int]:
     """Elements of the convolution state (R) and of the recurrent state (S) of one sequence in one layer."""
+    head_count = attention.query
+    if name == "minimax-01":  # lightning attention: a matrix a head, no convolution
+        return 0, attention.key_length**2 * max(head_count)
     if "shortconv.l_cache" in keys:
         return keys.number("embedding_length") * (max(keys.number("shortconv.l_cache") - 1, 0)), 0
     if "kda.head_dim" in keys:

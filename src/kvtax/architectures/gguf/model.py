@@ -267,7 +267,7 @@ def _caches(shape: Shape, layer: Layer) -> Iterable[LayerCache]:
     if attends:
         yield _attention(shape, layer)
     if layer.recurrent:
-        states = [State("conv", (layer.conv_elements,))] if layer.conv_elements else []
+        states = [State("conv", (layer.conv_elements,), dtype="float32")] if layer.conv_elements else []
         states += [State("recurrent", (layer.state_elements,))] if layer.state_elements else []
         yield Recurrent(_variant(shape), tuple(states), "float16", "float32")
     elif not attends:

@@ -21,9 +21,18 @@ ROLLBACK = frozenset((
 ))  # fmt: skip
 """Architectures that keep states to roll back to."""
 INTERVAL = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4}
+USUAL_INTERVAL = {**INTERVAL, "qwen4exp": 4, "minimax-01": 8}
+"""Every so many blocks one attends, where the file states no number."""
+POOLED_INDEXER = {"qwen4exp": 2, "glm5-next": 3}
+"""Widths of a key that an indexer row has where it pools keys (src/llama-memory-hybrid-idx.cpp, src/llama-hparams.h)."""
+DENSE_WITHOUT_INDEXER = frozenset(("minimax-m3",))
+EMBEDDED_TWICE = frozenset(("gemma4",))
+"""With nothing on a card, RAM holds the tied embedding twice: 104 rows of b11434 for two models, the reason is not known."""
 BLOCKS_OF_ONE_KIND = frozenset(("nemotron_h", "nemotron_h_moe"))
 """A block is attention, state or MLP alone."""
-STATE_WITHOUT_HEADS = frozenset(("granitehybrid", "jamba", "kimi-linear", "lfm2", "lfm2moe", "plamo2"))
+STATE_WITHOUT_HEADS = frozenset((
+    "granitehybrid", "jamba", "kimi-linear", "kimi-k3", "bailingmoe3", "glm5-next", "lfm2", "lfm2moe", "plamo2",
+))  # fmt: skip
 STATE_AND_HEADS = frozenset(("falcon-h1",))
 ONLY_STATE = frozenset(("mamba", "mamba2", "rwkv6", "rwkv7", "rwkv6qwen2", "arwkv7"))
 KEYS_ONLY = frozenset(("deepseek4",))
@@ -74,11 +83,12 @@ OVERLAP_RATIO = 4
 
 ENCODERS = frozenset((
     "bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "neo-bert", "modern-bert", "eurobert", "gemma-embedding",
+    "llama-embed", "dream", "llada", "llada-moe", "rnd1",
 ))  # fmt: skip
-"""Models of embeddings: no cache. Source: ggml-org/llama.cpp b11434 src/llama-model.cpp create_memory."""
+"""Models of embeddings, and those that write by diffusion: no cache. Source: ggml-org/llama.cpp b11434 src/llama-model.cpp create_memory."""
 PLAIN_ATTENTION = frozenset((
     "starcoder", "codeshell", "refact", "plamo", "plamo3", "openelm", "chameleon", "smallthinker", "qwen2vl", "qwen3vl", "qwen3vlmoe",
-    "pangu-embedded", "grovemoe", "hunyuan-vl", "llada", "llada-moe", "dream", "persimmon", "mistral4", "maincoder", "rnd1", "phi3", "cogvlm",
+    "pangu-embedded", "grovemoe", "hunyuan_vl", "mistral4", "maincoder", "phi3", "cogvlm",
     "ernie4_5", "paddleocr", "minicpm", "arcee", "xverse", "orion", "baichuan", "deci", "olmo2", "bitnet", "seed_oss", "apertus",
     "granite", "granitemoe", "exaone", "stablelm", "gptj", "internlm2", "command-r", "chatglm", "glm4", "glm4moe", "jais", "jais2",
 ))  # fmt: skip

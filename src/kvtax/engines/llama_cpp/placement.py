@@ -24,10 +24,12 @@ _EVERYWHERE = ("rope_freqs", "rope_factors_long", "rope_factors_short")
 
 
 class LayerBytes(NamedTuple):
-    """Weights of one block [bytes]."""
+    """Weights of one block on a card, and in RAM, where nothing is padded for its kernels [bytes]."""
 
     rest_bytes: int
     expert_bytes: int
+    host_rest_bytes: int
+    host_expert_bytes: int
 
 
 class Weights(NamedTuple):
@@ -36,11 +38,13 @@ class Weights(NamedTuple):
     Args:
         input_bytes: embedding tables, always in RAM.
         layers: of the blocks.
-        output_bytes: output matrix and final norm.
+        output_bytes: output matrix and final norm, on a card.
+        host_output_bytes: the same in RAM.
         tied_bytes: the embedding that is the output matrix too: held a second time where that is on a card.
         largest_bytes: the largest matrix among blocks and output.
         largest_expert_bytes: the largest stack of experts.
         repeated_bytes: tables that every card with a block, and RAM with one, has for itself.
+        tied_in_ram: whether RAM holds a tied embedding twice too, where the output is there.
     """
 
     input_bytes: int
@@ -50,6 +54,8 @@ class Weights(NamedTuple):
     largest_bytes: int
     largest_expert_bytes: int
     repeated_bytes: int = 0
+    host_output_bytes: int = 0
+    tied_in_ram: bool = False
 
     @property
     def total_bytes(self) -> int:
@@ -87,6 +93,7 @@ def weigh(tensors: Sequence[GgufTensor], types: Sequence[str], block_count: int,
     Source: ggml-org/llama.cpp b11434 src/llama-model.cpp load_tensors; ggml-cuda.cu get_alloc_size.
     """
     rest, experts = [0] * block_count, [0] * block_count
+    host_rest, host_experts, host_output = [0] * block_count, [0] * block_count, 0
     inputs = output = largest = largest_expert = embedding = repeated = 0
     tied = not any(tensor.kind == "output" for tensor in tensors)
     for tensor, dtype in zip(tensors, types, strict=True):
@@ -95,22 +102,26 @@ def weigh(tensors: Sequence[GgufTensor], types: Sequence[str], block_count: int,
             inputs += size
             embedding = size if tensor.kind == "token_embd" else embedding
             continue
-        size = device_bytes(tensor, dtype) if padded else size
+        in_ram, size = size, device_bytes(tensor, dtype) if padded else size
         largest = max(largest, size)
         if 0 <= tensor.layer < block_count and "_exps" in tensor.kind:
             experts[tensor.layer] += size
+            host_experts[tensor.layer] += in_ram
             largest_expert = max(largest_expert, size)
         elif 0 <= tensor.layer < block_count:
             rest[tensor.layer] += size
+            host_rest[tensor.layer] += in_ram
         elif tensor.kind in _EVERYWHERE:
             repeated += size
         elif tensor.kind in _FIRST_BLOCK:
             rest[0] += size
+            host_rest[0] += in_ram
         else:
             output += size
-    layers = tuple(LayerBytes(*pair) for pair in zip(rest, experts, strict=True))
+            host_output += in_ram
+    layers = tuple(LayerBytes(*sizes) for sizes in zip(rest, experts, host_rest, host_experts, strict=True))
     again = embedding if tied else 0
-    return Weights(inputs, layers, output, again, max(largest, again), largest_expert, repeated)
+    return Weights(inputs, layers, output, again, max(largest, again), largest_expert, repeated, host_output)
 
 
 def device_bytes(tensor: GgufTensor, dtype: str) -> int:
@@ -166,13 +177,15 @@ def place(weights: Weights, cards: Sequence[int], *, experts_in_ram: int = 0) ->
     layers: dict[int, list[int]] = {HOST: []}
     for index, (layer, card) in enumerate(zip(weights.layers, cards[:-1], strict=True)):
         home = HOST if index < experts_in_ram else card
-        sizes[home] = sizes.get(home, 0) + layer.expert_bytes
-        sizes[card] = sizes.get(card, 0) + layer.rest_bytes
+        sizes[home] = sizes.get(home, 0) + (layer.host_expert_bytes if home == HOST else layer.expert_bytes)
+        sizes[card] = sizes.get(card, 0) + (layer.host_rest_bytes if card == HOST else layer.rest_bytes)
         layers.setdefault(card, []).append(index)
     for card in {*cards[:-1]}:
         sizes[card] = sizes.get(card, 0) + weights.repeated_bytes
     last = cards[-1]
-    sizes[last] = sizes.get(last, 0) + weights.output_bytes + (weights.tied_bytes if last != HOST else 0)
+    output = weights.host_output_bytes if last == HOST else weights.output_bytes
+    again = weights.tied_bytes if last != HOST or weights.tied_in_ram else 0
+    sizes[last] = sizes.get(last, 0) + output + again
     return {card: Share(size, tuple(layers.get(card, ())), card == last) for card, size in sizes.items()}
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.gguf import traits
 from kvtax.architectures.gguf.file import Gguf
 from kvtax.architectures.gguf.shape import Shape
+from kvtax.architectures.gguf.tensor import GgufTensor
 from kvtax.dtypes import find_dtype
 from kvtax.engines.llama_cpp import inventory
 from kvtax.engines.llama_cpp.converted import converted
@@ -43,8 +46,13 @@ def real_file(gguf: Gguf) -> File:
 
     Source: ggml-org/llama.cpp b11434 src/llama-model.cpp load_tensors.
     """
-    weights = weigh(gguf.tensors, gguf.types, len(gguf.shape.layers), padded=True)
+    weights = _weigh(gguf.shape, gguf.tensors, gguf.types)
     return File(gguf.label, "header of the GGUF file", weights, gguf.file_bytes)
+
+
+def _weigh(shape: Shape, tensors: Sequence[GgufTensor], types: Sequence[str]) -> Weights:
+    found = weigh(tensors, types, len(shape.layers), padded=True)
+    return found._replace(tied_in_ram=shape.arch in traits.EMBEDDED_TWICE)
 
 
 def gguf_file(
@@ -86,4 +94,4 @@ def gguf_file(
             for tensor, found in zip(tensors, types, strict=True)
         ]
     size = sum(-(-tensor.bytes(found) // 32) * 32 for tensor, found in zip(tensors, types, strict=True))
-    return File(preset, origin, weigh(tensors, types, len(shape.layers), padded=True), size)
+    return File(preset, origin, _weigh(shape, tensors, types), size)

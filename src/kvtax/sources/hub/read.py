@@ -122,7 +122,6 @@ def _checkpoint(repository: Repository, found: Found) -> Found:
 
 def _headers(repository: Repository, files: tuple[str, ...]) -> dict[str, Header]:
     """The header of each shard, eight at once."""
-
     count = 0
 
     def reading(file: str) -> Header:
