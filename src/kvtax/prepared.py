@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kvtax.architectures.architecture import Architecture
+from kvtax.architectures.drafts import is_draft
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Card, Question
 from kvtax.engines.registry import gguf_bytes, is_gguf_preset, make_plan, names_own_formats
-from kvtax.errors import InputError, KvtaxError, UnknownNameError
+from kvtax.errors import InputError, NotKnownError, UnknownNameError
 from kvtax.hardware.gpu import Gpu
 from kvtax.sources.gpus import find_gpu
 from kvtax.sources.models import ModelEntry
-from kvtax.sources.resolve import Model, find
+from kvtax.sources.resolve import COUNTED, Model, find
 from kvtax.terms import Notice
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Prepared:
         if not engine_given and self.model.architecture.gguf is not None and deployment.engine == "vllm":
             deployment = deployment._replace(engine="llama.cpp")
         self.deployment = deployment
-        self.notices: list[Notice] = list(self.model.notices)
+        self.notices: list[Notice] = [notice for notice in self.model.notices if self._concerns(notice)]
         deployment = self._with_settings(deployment)
         cards = _find_cards(deployment, gpus, self.notices)
         smallest = min(cards, key=lambda card: card.total_bytes)
@@ -63,6 +64,7 @@ class Prepared:
                 from kvtax.architectures.quantization import named_quantization
 
                 architecture = architecture.replace(quantization=named_quantization(name, architecture))
+                self._set_headers_aside(name)
         self.architecture = architecture
         deployment = self._with_adapter(deployment)
         self.question = Question(
@@ -86,6 +88,11 @@ class Prepared:
         self.gpu_count = max(self.ranks, len(cards)) if deployment.gpu_count is None else deployment.gpu_count
         self.engine_known = self.plan.known
         self._say_cards()
+        if is_draft(architecture):
+            message = "this is a draft for speculative decoding, and no model that is served alone"
+            self.notices.append(
+                Notice("draft-alone", message, "name it beside its target: --speculative eagle3:3:DRAFT")
+            )
         self._demand: dict[int, int] = {}
 
     def _with_runner(self, deployment: Deployment) -> Deployment:
@@ -101,6 +108,20 @@ class Prepared:
             )
         )
         return deployment._replace(runner=runner)
+
+    def _concerns(self, notice: Notice) -> bool:
+        """Whether a notice about the model is one for this engine: a projector is counted by those that load it."""
+        return notice.code != "mmproj-beside" or names_own_formats(self.deployment.engine)
+
+    def _set_headers_aside(self, name: str) -> None:
+        """Say that another checkpoint is sized than the one whose headers were read."""
+        if self.model.architecture.in_files is None:
+            return
+        self.model = self.model._replace(weights_source=f"{COUNTED}: a checkpoint in {name}")
+        message = f"the weights are those of another checkpoint, in {name}: the headers that were read do not count"
+        self.notices.append(
+            Notice("headers-set-aside", message, "leave --quantization out for the checkpoint as it is")
+        )
 
     def _with_settings(self, deployment: Deployment) -> Deployment:
         """The deployment with what comes with the model (its projector, Ollama's num_ctx), where the engine has such a field."""
@@ -176,7 +197,7 @@ class Prepared:
             return None
         try:
             return find(asked.model, models).architecture
-        except KvtaxError as error:
+        except NotKnownError as error:
             message = f"the draft model {asked.model!r:.96} is not known: {error.message}"
             self.notices.append(Notice("draft-not-found", message, error.hint))
             return None

@@ -286,3 +286,10 @@ def test_formats(here, folder):
     lines = here(str(folder), "--format", "markdown").out.splitlines()
     assert "| Q8_0 |" in "\n".join(lines).replace("\\", "")
     assert "kvtax gguf ./models" in here("--help").out
+
+
+def test_two_cards_that_do_not_work_together_are_an_error(capsys, folder):
+    from kvtax.cli import main
+
+    assert main(["gguf", str(folder), "-g", "rtx-4090", "-g", "l4"]) == 2
+    assert "several cards are given" in capsys.readouterr().err

@@ -294,9 +294,9 @@ def test_one_model_at_a_time(kvtax_run, words):
     assert kvtax_run("models", "add", *words).code == 2
 
 
-def test_add_alone_is_a_search_and_its_options_belong_to_it(kvtax_run):
-    assert kvtax_run("models", "add").code == 0
-    assert "no model has 'add'" in kvtax_run("models", "add").err
+def test_add_wants_a_model_and_its_options_belong_to_it(kvtax_run):
+    assert kvtax_run("models", "add").code == 2
+    assert "add takes one model" in kvtax_run("models", "add").err
     assert kvtax_run("models", "add llama").code == 0
     for words in (("--alias", "x"), ("--name", "x"), ("--replace",), ("--offline",)):
         ran = kvtax_run("models", "llama", *words)

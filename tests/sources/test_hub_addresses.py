@@ -66,3 +66,23 @@ def test_where_a_redirect_may_lead(endpoint, target, allowed):
 )
 def test_the_time_of_a_request_has_limits(text, seconds):
     assert settings.request_seconds({"HF_HUB_DOWNLOAD_TIMEOUT": text}) == seconds
+
+
+@pytest.mark.parametrize("value", ["abc", "2.5", "", "-3"])
+def test_a_time_that_the_hubs_package_cannot_read_is_no_bug(value):
+    from runner import run
+
+    for name in ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"):
+        ran = run("inspect", "acme/none", env={name: value, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": ""})
+        assert ran.code == 3
+        assert "cannot be reached" in ran.err
+
+
+def test_a_home_that_is_none_is_one_line():
+    from runner import run
+
+    ran = run(
+        "inspect", "acme/none", env={"HF_HOME": "/dev/null", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": ""}
+    )
+    assert ran.code == 3
+    assert ran.err.count("\n") == 2

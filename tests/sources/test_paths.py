@@ -245,3 +245,56 @@ def test_budgets_follow_the_files(tmp_path):
     assert kvtax.budget(**fields).to_dict()["model"]["parameters"] > 10**8
     (tmp_path / "config.json").write_text(json.dumps({**checkpoint(SMALL)["config"], "num_hidden_layers": 2}))
     assert kvtax.budget(**fields).prepared.architecture.num_hidden_layers == 2
+
+
+def test_another_checkpoint_than_the_files_is_said_to_be_one(tmp_path):
+    folder = put(tmp_path / "model", repository_from_checkpoint(SMALL, shards=1).files)
+    plain = kvtax.budget(model=str(folder), gpu="l4", max_model_len=2048).to_dict()
+    other = kvtax.budget(model=str(folder), gpu="l4", max_model_len=2048, quantization="fp8").to_dict()
+    assert plain["model"]["weights_source"] == "header of model.safetensors"
+    assert other["model"]["weights_source"] == "worked out from config.json: a checkpoint in fp8"
+    assert "headers-set-aside" in {notice["code"] for notice in other["notices"]}
+    assert {
+        term["inputs"]["elements_bfloat16"]["origin"]
+        for term in plain["terms"]
+        if "elements_bfloat16" in term["inputs"]
+    } == {"headers of the files, one of 1 ranks"}
+
+
+def test_files_in_float32_run_in_the_models_dtype(tmp_path):
+    from loopback_hub import LazyFile as Lazy
+    from safetensors_files import build
+
+    config = checkpoint(SMALL)["config"]
+    tensors = []
+    for one in kvtax.architecture(config).stored_tensors():
+        for index in one.source.layers or (0,):
+            tensors.append((one.name.replace("*", str(index)), "F32", one.shape))
+    header, size = build(tensors)
+    folder = put(tmp_path, {"config.json": json.dumps(config).encode(), "model.safetensors": Lazy(size, header)})
+    budget = kvtax.budget(model=str(folder), gpu="l4", max_model_len=2048)
+    assert budget.weights_bytes == checkpoint(SMALL)["bytes"]
+    said = next(notice.message for notice in budget.notices if notice.code == "headers-differ")
+    assert "float32 and run in bfloat16" in said
+
+
+def test_a_projector_is_spoken_of_where_it_counts(tmp_path):
+    path = write_gguf(tmp_path / "small-Q4_K_M.gguf", KEYS, TENSORS)
+    write_gguf(
+        tmp_path / "mmproj-F16.gguf", {"general.architecture": "clip"}, [TensorOf("v.weight", (64, 64), "float16")]
+    )
+    for engine, spoken in (("llama.cpp", True), ("vllm", False), ("transformers", False)):
+        budget = kvtax.budget(model=str(path), gpu="rtx-4090", engine=engine, max_model_len=2048)
+        assert ("mmproj-beside" in {notice.code for notice in budget.notices}) is spoken
+
+
+def test_a_draft_that_nothing_is_called_is_an_error():
+    for name, code in (("nope", "unknown-model"), ("./nope/", "unreadable-file")):
+        with pytest.raises(KvtaxError) as caught:
+            kvtax.budget(model="llama-3-8b", gpu="a100-80", speculative=f"draft:5:{name}")
+        assert caught.value.code == code
+
+
+def test_an_index_is_no_config(tmp_path):
+    put(tmp_path, repository_from_checkpoint(SMALL, shards=2).files)
+    assert code_of(str(tmp_path / "model.safetensors.index.json")) == "no-config"

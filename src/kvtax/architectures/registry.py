@@ -170,7 +170,7 @@ def _build_family(config: Config, *, prefix: str = "") -> Architecture:
         raise UnsupportedArchitectureError(
             f"model_type {describe(config.model_type)} is not known" if config.model_type else "model_type is missing",
             where=config.where("model_type"),
-            hint="`kvtax models --families` lists the model types that are",
+            hint="`kvtax models --families` lists the model types that are understood",
         )
     module = import_module(f"kvtax.architectures.families.{family}")
     architecture: Architecture = module.build(config, prefix=prefix)

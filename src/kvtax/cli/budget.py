@@ -239,7 +239,8 @@ def _exit_code(answers: Sequence[Answer], *, common: bool, strict: bool, quiet: 
 COMMAND = Command(
     name="budget",
     about="Where the memory of a GPU goes, and how many requests fit.\n\n"
-    "Answers from the embedded catalogue with the engine's own arithmetic, without network. Several cards, or none, give one line "
+    "With the engine's own arithmetic. Models of the catalogue and on this disk take no network; of others the hub is asked for configs "
+    "and headers alone. Several cards, or none, give one line "
     "for each card.\n\n"
     "Exit code: 0 it fits, 1 it does not (or, with --strict, the answer rests on an assumption), 2 wrong usage or bad input, "
     "3 could not be found out. In sizes k and K are 1024.",

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvtax.cli.exits import Exit, UsageError
 from kvtax.cli.network import settle_network
-from kvtax.cli.options import CARD_OPTIONS, CATALOGUE, LOAD_OPTIONS, MODEL, OFFLINE, TEXT, Argument, Command
+from kvtax.cli.options import CARD_OPTIONS, CATALOGUE, LOAD_OPTIONS, MODEL, OFFLINE, Argument, Command
 from kvtax.cli.outlet import choose_look, open_outlet
 from kvtax.cli.pages import PAGE_FORMATS, PAGE_OPTIONS, drawn
 from kvtax.cli.words import read_catalogue, size_notices
@@ -68,16 +68,19 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any] | None:
     Raises:
         UsageError: a context or a number of requests without a card.
     """
-    if values.get("gpu") is None and values.get("vram") is None:
+    cards = values.get("gpu") or ()
+    if len(cards) > 1:
+        raise UsageError("several cards are given", hint="name one; rtx-4090+rtx-3060 are two that work together")
+    if not cards and values.get("vram") is None:
         for name, flag in (("max_model_len", "--context"), ("concurrency", "--concurrency")):
             if values.get(name) is not None:
                 raise UsageError(f"{flag} goes with a card", hint="name one: -g rtx-4090, or its memory: --vram 24GiB")
         return None
-    return {name: values.get(name) for name in _FIELDS}
+    return {name: values.get(name) for name in _FIELDS} | {"gpu": cards[0] if cards else None}
 
 
 _GPU = CARD_OPTIONS[0]._replace(
-    kind=TEXT, help="A card, such as rtx-4090; a+b: together (files on this disk only). Left out: sizes alone."
+    help="A card, such as rtx-4090; a+b: together (files on this disk only). Left out: sizes alone."
 )
 _VRAM = next(option for option in CARD_OPTIONS if option.name == "vram")
 _CONTEXT = LOAD_OPTIONS[0]._replace(help="Longest request in tokens: 8192, 8k, 128k [8k, or the model's limit].")

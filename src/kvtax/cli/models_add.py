@@ -26,8 +26,8 @@ ADD_OPTIONS = (
 
 
 def adds(words: Sequence[str]) -> bool:
-    """Whether the words of `kvtax models` ask for an entry: `add` alone is a search."""
-    return len(words) > 1 and words[0] == ADD
+    """Whether the words of `kvtax models` ask for an entry."""
+    return bool(words) and words[0] == ADD
 
 
 def refuse_add_options(values: Mapping[str, Any]) -> None:
@@ -53,7 +53,7 @@ def run_add(values: Mapping[str, Any]) -> int:
         The exit code: 0; what goes wrong is an error with its own.
     """
     words = values["query"]
-    if len(words) > 2 or values.get("families"):
+    if len(words) != 2 or values.get("families"):
         raise UsageError("add takes one model", hint="kvtax models add org/name --alias mine")
     with open_outlet(values) as outlet:
         look = choose_look(values, outlet, PAGE_FORMATS)
@@ -98,12 +98,27 @@ def _read(word: str, values: Mapping[str, Any]) -> tuple[str, Found]:
     return name, Found("(stdin)", "the config on standard input", config, notices=tuple(notices))
 
 
+def _in_catalogue(name: str) -> str:
+    """The model of the shipped catalogue that a name means, '' for none."""
+    from kvtax.errors import KvtaxError
+    from kvtax.sources.models import find_model
+
+    try:
+        return find_model(name).id
+    except KvtaxError:
+        return ""
+
+
 def _talk(added: Any, hidden: str | None) -> None:
     """Say what was written."""
     if added.replaced:
         say(f"wrote {added.facts}: the facts of {added.name} anew")
         return
     say(f"wrote {added.facts}, and [[model]] {added.name} in {added.catalogue}")
+    for known in (added.name, *added.aliases):
+        shadowed = _in_catalogue(known)
+        if shadowed and added.name.lower() != shadowed.lower():
+            say(f"note: {known} was the shipped {shadowed}; it is your own entry from now on")
     if hidden is not None and hidden != added.catalogue:
         say(f"note: in this folder it now stands in place of {hidden}")
     from kvtax.sources.local import looks_like_path

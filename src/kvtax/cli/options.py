@@ -68,7 +68,7 @@ class Command(NamedTuple):
 
 _MODEL, _CARD, _LOAD, _OUTPUT = "Model", "Cards", "Requests", "Output"
 
-MODEL_HELP = "Alias, org/name[@revision][:GGUF quantisation] on the hub, path of a folder or file, ollama:NAME, or - for a config on stdin."
+MODEL_HELP = "Alias, org/name[@revision][:GGUF quantisation] on the hub, path of a folder or file, ollama:NAME, lmstudio:NAME, or - for a config on stdin."
 MODEL = Option(
     "model",
     ("-m", "--model"),

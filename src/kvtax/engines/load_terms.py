@@ -41,12 +41,13 @@ def weight_terms(question: Question, stage: HasElements) -> list[Term]:
         by_component.setdefault(component, {})[dtype] = elements
     found = []
     ranks = question.deployment.tensor_parallel_size
+    origin = CONFIG if question.architecture.in_files is None else "headers of the files"
     for component, elements_of in by_component.items():
         inputs: dict[str, Input] = {}
         parts, total = [], 0
         for dtype, elements in elements_of.items():
             bits = find_dtype(dtype).bits
-            inputs[f"elements_{dtype}"] = Input(elements, "elements", f"{CONFIG}, one of {ranks} ranks")
+            inputs[f"elements_{dtype}"] = Input(elements, "elements", f"{origin}, one of {ranks} ranks")
             if bits % 8:
                 inputs[f"bits_{dtype}"] = Input(bits, "bit", "dtype")
                 parts.append(f"-(-elements_{dtype} * bits_{dtype} // 8)")

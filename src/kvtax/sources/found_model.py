@@ -17,7 +17,7 @@ _WHY = {
     "mtp": "layers for multi-token prediction, which serving leaves out unless it speculates",
     "vision": "a vision tower",
     "audio": "an audio tower",
-    "lm_head": "a stored copy of the tied output matrix, or one that is not stored",
+    "lm_head": "a stored copy of the tied output matrix, or a head that the config does not count",
     "other": "tensors that the config says nothing of",
     "embedding": "another vocabulary, or padding of it",
 }
@@ -73,7 +73,7 @@ def _of_config(found: Found) -> tuple[Architecture, list[Notice]]:
     if tensors is None:
         return architecture, _about_size(architecture, found.sized_bytes)
     weighed = match(architecture, tensors)
-    return architecture.replace(stored=weighed.stored), _about_difference(weighed)
+    return architecture.replace(stored=weighed.stored), _about_difference(weighed, architecture.dtype)
 
 
 def _placed(error: KvtaxError, place: str) -> KvtaxError:
@@ -82,22 +82,31 @@ def _placed(error: KvtaxError, place: str) -> KvtaxError:
     return type(error)(error.message, code=error.code, hint=error.hint, where=where)
 
 
-def _about_difference(weighed: Weighed) -> list[Notice]:
+def _about_difference(weighed: Weighed, dtype: str) -> list[Notice]:
     """A notice where files and config differ by more than 0.1 %: by how much, and what may be why."""
     if not weighed.differs:
         return []
     more = weighed.bytes - weighed.counted_bytes
     share = 100 * abs(more) / max(weighed.counted_bytes, 1)
+    left = sum(stored.bytes for stored in weighed.stored if not stored.source.loaded)
+    ending = f"; {format_bytes(left)} of the files are not loaded" if left * 1000 > weighed.bytes else ""
+    held = {
+        stored.dtype
+        for stored in weighed.stored
+        if stored.dtype in ("float32", "float16", "bfloat16") and not stored.source.dtype
+    }
+    if held == {"float32"} and dtype != "float32":
+        ending += f"; they are in float32 and run in {dtype}"
     parts = [
         f"{gap.what} {'+' if gap.bytes > 0 else '-'}{format_bytes(abs(gap.bytes))}"
-        + (f" ({_WHY[gap.what]})" if gap.what in _WHY else "")
+        + (f" ({_WHY[gap.what]})" if gap.what in _WHY and gap.bytes > 0 and "float32" not in held else "")
         for gap in weighed.gaps[:3]
     ]
     return [
         Notice(
             "headers-differ",
             f"the files hold {format_bytes(weighed.bytes)}, {share:.1f} % {'more' if more > 0 else 'less'} than the config counts "
-            f"({format_bytes(weighed.counted_bytes)}): {'; '.join(parts)}; the files count",
+            f"({format_bytes(weighed.counted_bytes)}): {'; '.join(parts)}{ending}; weights are those of the files",
         )
     ]
 

@@ -71,7 +71,7 @@ def list_gguf(name: str) -> GgufListing:
         found, variant = _hub(name)
     if not found.files.choices:
         raise ConfigError(
-            f"holds no GGUF model: it is {sort_files(found.sizes).what}", code="no-gguf", where=found.id,
+            f"holds no GGUF file: it is {sort_files(found.sizes).what}", code="no-gguf", where=found.id,
             hint="kvtax budget -q q4_k_m sizes a conversion that nobody has made",
         )  # fmt: skip
     if variant:

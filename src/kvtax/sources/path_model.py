@@ -39,6 +39,13 @@ def read_path(name: str) -> Found:
             where=shown,
             hint="pass the folder or the config.json beside it",
         )
+    if lower.endswith(".index.json"):
+        raise ConfigError(
+            "this is the index of a model's weights",
+            code="no-config",
+            where=shown,
+            hint="pass the folder that holds it",
+        )
     config, extra, notices = read_config_file(path)
     return Found(safe(name), f"file {shown}", config, extra, notices=tuple(notices))
 

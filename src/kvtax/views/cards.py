@@ -71,6 +71,8 @@ def _needed(budget: Budget) -> tuple[int, int]:
     """What the requests asked for (one, where none is) take with all else, and of what: the limit of an engine that has one [bytes]."""
     if not budget.prepared.engine_known:
         return budget.weights_bytes + budget.kv_demand_bytes, budget.free_bytes
+    if budget.prepared.plan.ALLOCATES:
+        return budget.memory.total_bytes - budget.unallocated_bytes, budget.memory.total_bytes
     fixed = budget.deployment.kv_cache_memory_bytes is not None
     room = budget.memory.total_bytes - budget.unallocated_bytes if fixed else budget.memory.limit_bytes
     return room - budget.kv_pool_bytes + budget.kv_demand_bytes, room

@@ -6,6 +6,7 @@ the sentences for what goes wrong are here, as the session follows any redirect 
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -31,6 +32,7 @@ LEAST_BYTES_PER_SECOND = 256 * 1024
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _AGAIN = frozenset((502, 503, 504))
 _CHUNK_BYTES = 2**16
+_WHOLE_SECONDS = ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT")
 Result = TypeVar("Result")
 
 
@@ -64,11 +66,8 @@ class Client:
         parts = urlsplit(endpoint)
         if parts.scheme not in ("http", "https") or not settings.host_of(endpoint):
             raise SourceError("HF_ENDPOINT is not an address such as https://huggingface.co", code="invalid-endpoint")
-        from huggingface_hub import get_session, get_token
-
         self.endpoint = endpoint
-        self.session: Any = get_session()
-        token = get_token()
+        self.session, token = _session_and_token()
         self.has_token = token is not None
         self.token_withheld = token is not None and not settings.may_carry_token(endpoint)
         self._token = None if self.token_withheld else token
@@ -170,6 +169,29 @@ class Client:
             if held >= limit or packed >= limit:
                 break
         return b"".join(parts)
+
+
+def _session_and_token() -> tuple[Any, str | None]:
+    """huggingface_hub's session and the token that it finds; its package reads the environment when it is imported, and takes whole seconds only.
+
+    Raises:
+        SourceError: code `hub-environment`: a variable of the environment that it cannot take.
+    """
+    kept = {name: os.environ[name] for name in _WHOLE_SECONDS if not os.environ.get(name, "0").isdecimal()}
+    for name in kept:
+        del os.environ[name]
+    try:
+        from huggingface_hub import get_session, get_token
+
+        return get_session(), get_token()
+    except (OSError, ValueError) as error:
+        raise SourceError(
+            f"huggingface_hub cannot work with this environment ({type(error).__name__})",
+            code="hub-environment",
+            hint="look at HF_HOME, HF_HUB_CACHE, HF_TOKEN_PATH, HF_HUB_DOWNLOAD_TIMEOUT and HF_HUB_ETAG_TIMEOUT",
+        ) from None
+    finally:
+        os.environ.update(kept)
 
 
 def in_parallel(tasks: Sequence[Callable[[], Result]], seconds: float, late: Callable[[], KvtaxError]) -> list[Result]:

@@ -68,6 +68,8 @@ def of_status(
             code="hub-token-withheld",
             hint="use an HF_ENDPOINT with https",
         )
+    if "disabled" in headers.get("x-error-message", "").lower() or word == "DisabledRepo":
+        return _taken_down(name)
     if word == "GatedRepo" or (status == 403 and not word):
         return _gated(name, endpoint, has_token)
     if word == "RevisionNotFound":
@@ -83,7 +85,7 @@ def of_status(
             hint="check the spelling (org/name); a private one needs HF_TOKEN",
         )
     if status == 451:
-        return SourceError(f"{name} has been taken down", code="hub-disabled", hint=_LOCAL.removeprefix("or "))
+        return _taken_down(name)
     if status == 429:
         after = headers.get("retry-after", "")
         wait = f" for {after} s" if after.isascii() and after.isdecimal() and len(after) < 6 else ""
@@ -101,6 +103,10 @@ def of_status(
     return SourceError(
         f"{_place(endpoint)} answers {name} with status {status}", code="hub-error", hint=_LOCAL.removeprefix("or ")
     )
+
+
+def _taken_down(name: str) -> SourceError:
+    return SourceError(f"{name} has been taken down", code="hub-disabled", hint=_LOCAL.removeprefix("or "))
 
 
 def _gated(name: str, endpoint: str, has_token: bool) -> SourceError:
