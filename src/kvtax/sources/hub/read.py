@@ -6,7 +6,7 @@ config.json, the index, one range a shard; a listing only where these are not th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -169,10 +169,10 @@ def _from_listing(repository: Repository, found: Found) -> Found:
     contents = sort_files(files)
     name = repository.hub_name
     if name.variant:
-        return _gguf(repository, found, contents)
+        return _gguf(repository, found, contents, files)
     if found.config is None:
         if contents.gguf.choices:
-            return _gguf(repository, found, contents)
+            return _gguf(repository, found, contents, files)
         raise ConfigError(
             f"the repository holds no config.json: it is {contents.what}",
             code="no-config",
@@ -190,7 +190,7 @@ def _from_listing(repository: Repository, found: Found) -> Found:
     return found._replace(sized_bytes=contents.bytes, notices=(*found.notices, notice))
 
 
-def _gguf(repository: Repository, found: Found, contents: Contents) -> Found:
+def _gguf(repository: Repository, found: Found, contents: Contents, files: Mapping[str, int | None]) -> Found:
     """The header of the quantisation that is named, or of the only one."""
     choices, name = contents.gguf.choices, repository.hub_name
     if not choices:
@@ -213,7 +213,7 @@ def _gguf(repository: Repository, found: Found, contents: Contents) -> Found:
     if contents.gguf.projectors:
         notice = Notice(
             "mmproj-in-repository", f"the repository has a projector ({safe(contents.gguf.projectors[0], 96)}), which is not counted",
-            "give its size: --mmproj-bytes",
+            f"to count it: --mmproj-bytes {files.get(contents.gguf.projectors[0]) or 'SIZE'}",
         )  # fmt: skip
         found = found._replace(notices=(*found.notices, notice))
     return found
