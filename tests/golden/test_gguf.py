@@ -11,7 +11,7 @@ from kvtax.architectures.gguf.model import read_model
 from kvtax.architectures.gguf.tensor import GgufTensor
 from kvtax.engines.llama_cpp import inventory, placement, presets
 from kvtax.engines.llama_cpp.weights import real_file
-from kvtax.errors import ConfigError, UnsupportedArchitectureError
+from kvtax.errors import ConfigError, KvtaxError, UnsupportedArchitectureError
 from kvtax.sources.byte_source import BytesInMemory
 from kvtax.sources.gguf import read_gguf
 from llama_cpp_rows import file_tensors, lines, shapes
@@ -172,3 +172,47 @@ def test_what_a_context_of_4096_keeps(tmp_path, arch, blocks, keys, expected):
     )
     budget = kvtax.budget(model=str(path), engine="llama.cpp", gpu="h200", n_ctx=TOKENS, n_parallel=1)
     assert budget.kv_pool_bytes == expected
+
+
+HONEST = {
+    "block_count": 2, "context_length": 8192, "embedding_length": 256, "feed_forward_length": 512, "attention.head_count": 8,
+    "attention.head_count_kv": 2, "vocab_size": 320,
+}  # fmt: skip
+LIES = [
+    {"attention.head_count_kv": 1},
+    {"attention.head_count_kv": 7},
+    {"attention.head_count_kv": 64},
+    {"attention.head_count": 2**40},
+    {"attention.head_count": 0},
+    {"attention.key_length": 0, "attention.value_length": 0},
+    {"embedding_length": 0},
+    {"embedding_length": 64},
+    {"attention.head_count_kv": [0, 0]},
+    {"attention.head_count_kv": [2, 2**63]},
+    {"attention.recurrent_layers": [True, True]},
+    {"attention.shared_kv_layers": 2},
+    {"full_attention_interval": 2**40},
+    {"nextn_predict_layers": 1},
+    {"block_count": 3},
+    {"block_count": 1},
+]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=str)
+def test_keys_that_contradict_the_tensors_are_no_budget(lie):
+    tensors = [TensorOf("token_embd.weight", (256, 320), "float16")]
+    for block in range(2):
+        tensors += [
+            TensorOf(f"blk.{block}.attn_{name}.weight", (256, rows), "float16")
+            for name, rows in (("q", 256), ("k", 64), ("v", 64))
+        ]
+
+    def read(values):
+        return read_model(
+            {"general.architecture": "llama", **{f"llama.{key}": value for key, value in values.items()}}, {}, tensors
+        )
+
+    assert read(HONEST).kv_bytes_per_token() == 2 * 2 * 2 * 64
+    with pytest.raises(KvtaxError) as caught:
+        read(HONEST | lie)
+    assert caught.value.code in ("gguf-inconsistent", "invalid-gguf")

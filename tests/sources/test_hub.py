@@ -492,7 +492,11 @@ def test_nothing_from_a_header_reaches_a_terminal_unescaped(online, capsys, form
         (f"{EVIL}.weight", "F32", (3,)),
         (f"{EVIL}\n.b", "U8", (7,)),
     ]
-    config = checkpoint(LLAMA)["config"] | {"architectures": [EVIL], "quantization_config": {"quant_method": EVIL}}
+    config = checkpoint(LLAMA)["config"] | {
+        "num_hidden_layers": 1,
+        "architectures": [EVIL],
+        "quantization_config": {"quant_method": EVIL},
+    }
     header, size = build(tensors)
     files = {"config.json": json.dumps(config).encode(), "model.safetensors": LazyFile(size, header)}
     plain = {

@@ -26,6 +26,8 @@ def test_a_token_goes_over_https_or_to_this_machine(url, allowed):
     [
         "127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.0.1", "169.254.169.254", "::1", "fe80::1", "fe80::1%eth0", "fc00::1", "0.0.0.0", "localhost",  # noqa: S104
         "2130706433", "0x7f000001", "127.1", "017700000001", "::ffff:127.0.0.1", "metadata.internal", "224.0.0.1",
+        "127.0.0.1.", "localhost.", "127\u30020\u30020\u30021", "64:ff9b::a9fe:a9fe",
+        "2002:7f00:1::", "::127.0.0.1", "2852039166", "0xa9fea9fe", "127.1.",
     ],
 )  # fmt: skip
 def test_private_hosts(host):
@@ -86,3 +88,12 @@ def test_a_home_that_is_none_is_one_line():
     )
     assert ran.code == 3
     assert ran.err.count("\n") == 2
+
+
+@pytest.mark.parametrize("endpoint", ["http://h:99999", "http://h:abc", "http://[::1", "foo", "file:///x", "https://"])
+def test_an_endpoint_that_is_none(endpoint):
+    from kvtax.sources.hub.client import Client
+
+    with pytest.raises(SourceError) as caught:
+        Client(endpoint)
+    assert caught.value.code == "invalid-endpoint"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -298,3 +300,34 @@ def test_a_draft_that_nothing_is_called_is_an_error():
 def test_an_index_is_no_config(tmp_path):
     put(tmp_path, repository_from_checkpoint(SMALL, shards=2).files)
     assert code_of(str(tmp_path / "model.safetensors.index.json")) == "no-config"
+
+
+def test_files_of_another_model_are_no_budget(tmp_path):
+    from safetensors_files import build
+
+    for number, tensors in enumerate(([], [("model.norm.weight", "BF16", (896,))], [("foo", "F32", (50,))])):
+        header, size = build(tensors)
+        config = json.dumps(checkpoint(SMALL)["config"]).encode()
+        folder = put(tmp_path / str(number), {"config.json": config, "model.safetensors": LazyFile(size, header)})
+        assert code_of(str(folder)) == "files-inconsistent"
+
+
+def test_one_tensor_in_two_files_is_an_error(tmp_path):
+    files = repository_from_checkpoint(SMALL, shards=1).files
+    twice = {"config.json": files["config.json"]}
+    for number in (1, 2):
+        twice[f"model-0000{number}-of-00002.safetensors"] = files["model.safetensors"]
+    assert code_of(str(put(tmp_path, twice))) == "duplicate-tensor"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+def test_what_is_no_regular_file_is_neither_read_nor_replaced(tmp_path):
+    from kvtax.sources.write_whole import write_whole
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="no regular file"):
+        write_whole(str(pipe), b"x")
+    with pytest.raises(OSError, match="no regular file"):
+        write_whole(str(tmp_path), b"x")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)

@@ -15,6 +15,11 @@ MAXIMUM_EXPERTS = 65_536
 
 _LIMITS = {
     "num_hidden_layers": MAXIMUM_LAYERS,
+    "encoder_layers": MAXIMUM_LAYERS,
+    "decoder_layers": MAXIMUM_LAYERS,
+    "n_layer": MAXIMUM_LAYERS,
+    "num_layers": MAXIMUM_LAYERS,
+    "depth": MAXIMUM_LAYERS,
     "num_attention_heads": MAXIMUM_HEADS,
     "num_key_value_heads": MAXIMUM_HEADS,
     "max_position_embeddings": MAXIMUM_POSITIONS,

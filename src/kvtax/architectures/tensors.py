@@ -177,7 +177,7 @@ def rank_elements(shape: tuple[int, ...], tensor: Tensor, tp: int) -> int:
     Source: vllm 0.33.0 model_executor/layers/linear.py, vocab_parallel_embedding.py.
     """
     total = numel(shape)
-    if tp == 1 or tensor.shard == REPLICATED or total == 1:
+    if tp == 1 or tensor.shard == REPLICATED or total <= 1:
         return total
     if tensor.shard == VOCAB:
         rows = tensor.shape[0]

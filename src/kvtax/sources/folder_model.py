@@ -122,6 +122,13 @@ def with_headers(found: Found, headers: Mapping[str, Header], index: Index | Non
     tensors: list[FileTensor] = []
     for header in headers.values():
         tensors += header.tensors
+    if len({tensor.name for tensor in tensors}) != len(tensors):
+        raise ConfigError(
+            "two files hold one tensor",
+            code="duplicate-tensor",
+            where=found.id,
+            hint="are these the shards of one model?",
+        )
     count = len(headers)
     words = f"header of {next(iter(headers))}" if count == 1 else f"headers of {count} safetensors files"
     return found._replace(tensors=tuple(tensors), weights=safe(words), notices=tuple(dict.fromkeys(notices)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite, prod
 from typing import Any, NoReturn
@@ -40,6 +41,7 @@ SETTINGS = ("mmproj_bytes", "num_ctx")
 _MAXIMUM_TEXT = 4_096
 _MAXIMUM_NOTICES = 4_096
 _MAXIMUM_SHAPE = 64
+_NOTICE_CODE = re.compile(r"[a-z0-9-]{1,64}", re.ASCII)
 _GGUF_DTYPES = frozenset(DTYPE_OF_TYPE.values())
 _FILE_BITS = {dtype.name: dtype.bits for dtype in DTYPES.values() if dtype.safetensors}
 
@@ -198,6 +200,8 @@ def _numbers(value: Any, key: str, known: tuple[str, ...]) -> dict[str, int]:
 
 def _notice(value: Any) -> Notice:
     code, message, hint = (_text(part, "notices") for part in _row(value, "notices", 3))
+    if not _NOTICE_CODE.fullmatch(code):
+        _wrong("`notices` hold a code that is none")
     return Notice(code, message, hint)
 
 

@@ -23,6 +23,10 @@ _WHY = {
 }
 
 
+FAR_OFF = 8
+"""Files that hold less than an eighth of what the config counts are of another model: no quantisation is smaller than 2 of 16 bit."""
+
+
 def model_of(found: Found) -> Model:
     """The Model of what was found.
 
@@ -73,6 +77,13 @@ def _of_config(found: Found) -> tuple[Architecture, list[Notice]]:
     if tensors is None:
         return architecture, _about_size(architecture, found.sized_bytes)
     weighed = match(architecture, tensors)
+    if weighed.bytes * FAR_OFF < weighed.counted_bytes:
+        raise ConfigError(
+            f"the files hold {format_bytes(weighed.bytes)} of the {format_bytes(weighed.counted_bytes)} that the config counts",
+            code="files-inconsistent",
+            where=found.id,
+            hint="are these files of this model? The config.json alone is sized without them",
+        )
     return architecture.replace(stored=weighed.stored), _about_difference(weighed, architecture.dtype)
 
 

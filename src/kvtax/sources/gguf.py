@@ -30,6 +30,8 @@ MAXIMUM_KEPT_BYTES = 16 * 2**20
 """All texts of a file that are kept, together."""
 MAXIMUM_KEPT_ENTRIES = 4096
 """Arrays up to this length are kept: what differs by layer."""
+MAXIMUM_NUMBERS = 2**19
+"""Entries of all arrays of numbers that are kept."""
 MAXIMUM_TEXTS = 2**23
 """Entries of all arrays of texts; the largest published vocabularies have 0.8 million tokens and merges."""
 MAXIMUM_DIMENSIONS = 4
@@ -201,7 +203,7 @@ class _Metadata:
         self.lengths: dict[str, int] = {}
         self._names: set[str] = set()
         self._alignment_type = _U32
-        self._kept_bytes = 0
+        self._kept_bytes = self._numbers = 0
         self._texts = 0
 
     def read_key(self) -> None:
@@ -286,6 +288,9 @@ class _Metadata:
             layout = struct.Struct(f"<{count if kept else 1}{_NUMBERS[kind]}")
             window.check_room(count, struct.calcsize("<" + _NUMBERS[kind]), "numbers", key)
             if kept:
+                self._numbers += count
+                if self._numbers > MAXIMUM_NUMBERS:
+                    raise window.error(f"more than {MAXIMUM_NUMBERS:,} numbers in arrays", "array-too-long", key)
                 self.keys[key] = window.unpack(layout)
             else:
                 window.skip(count * layout.size, key)

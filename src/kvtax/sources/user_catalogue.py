@@ -69,6 +69,8 @@ def _read_toml(path: str) -> dict[str, Any]:
     import tomllib
 
     try:
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+            raise InputError("is no regular file", code="unreadable-file", where=path)
         with open(path, "rb") as file:
             data = file.read(MAXIMUM_BYTES + 1)
     except OSError as error:

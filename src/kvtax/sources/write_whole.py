@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 
@@ -19,6 +20,10 @@ def write_whole(path: str, data: bytes, *, mode: int = 0o666, prefix: str = ".")
     Raises:
         OSError: it cannot be written; nothing has changed then.
     """
+    with contextlib.suppress(FileNotFoundError):
+        there = os.lstat(path).st_mode
+        if not (stat.S_ISREG(there) or stat.S_ISLNK(there)):  # a device or a folder is never put out of its place
+            raise OSError(errno.EINVAL, "is there and no regular file")
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f"{prefix}{name[:64]}.{os.urandom(6).hex()}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

@@ -30,7 +30,7 @@ def _lines(page: Page) -> Iterator[str]:
         yield ""
     for notice in page.notices:
         hint = f" ({markdown(notice.hint)})" if notice.hint else ""
-        yield f"- {markdown(notice.message)}{hint} `{notice.code}`"
+        yield f"- {markdown(notice.message)}{hint} `{markdown(notice.code)}`"
 
 
 def _table(grid: Grid) -> Iterator[str]:

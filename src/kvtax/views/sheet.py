@@ -275,7 +275,7 @@ def _longest(budget: Budget) -> Figure:
 
 def _batch(budget: Budget) -> list[Figure]:
     batch = budget.compute_bound_batch
-    if batch is None:
+    if not batch:
         return []
     memory = budget.max_concurrency
     if memory <= 0 or budget.prepared.plan.ALLOCATES:

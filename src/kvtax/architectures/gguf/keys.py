@@ -40,7 +40,7 @@ class _Keys:
         if not isinstance(value, (list, tuple)):
             return [self.number(key)] * layers
         if len(value) < layers or any(
-            isinstance(entry, bool) or not isinstance(entry, int) or entry < 0 for entry in value
+            isinstance(entry, bool) or not isinstance(entry, int) or not 0 <= entry < 2**32 for entry in value
         ):
             raise InputError(f"must be {layers} whole numbers", code="invalid-gguf", where=key)
         return list(value[:layers])

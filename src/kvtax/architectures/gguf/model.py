@@ -110,6 +110,7 @@ def read_model(
         )
     shape = read_shape(_with_vocabulary(keys, lengths, held, arch))
     _check_blocks(shape, held)
+    _check_widths(shape, held)
     if shape.arch in traits.ENCODERS:
         shape = shape._replace(layers=tuple(layer._replace(attends=False) for layer in shape.layers))
     loaded = [index for index, tensor in enumerate(held) if tensor.layer < len(shape.layers)]
@@ -152,12 +153,47 @@ def _check_blocks(shape: Shape, tensors: Iterable[GgufTensor]) -> None:
     """Refuse a file whose blocks are not those that its keys count."""
     found = {tensor.layer for tensor in tensors if tensor.layer >= 0}
     stated = len(shape.layers) + shape.next_layers
-    if found and (len(found) > stated or max(found) >= stated or not set(range(len(shape.layers))) <= found):
+    drafted = {tensor.layer for tensor in tensors if "nextn" in tensor.kind}
+    if shape.next_layers and not drafted:
+        raise _contradiction(f"{shape.next_layers} blocks are said to draft tokens, and none has such tensors")
+    if (not found and len(shape.layers)) or (
+        len(found) > stated or max(found) >= stated or not set(range(len(shape.layers))) <= found
+    ):
         raise ConfigError(
-            f"block_count says {stated} blocks, the tensors are of {len(found)}, up to number {max(found)}",
+            f"block_count says {stated} blocks, the tensors are of {len(found)}, up to number {max(found, default=0)}",
             code="gguf-inconsistent",
             hint="where the file is split, give its first part with the others beside it",
         )
+
+
+def _contradiction(problem: str) -> ConfigError:
+    return ConfigError(problem, code="gguf-inconsistent", hint="is the file whole, and of this model?")
+
+
+def _check_widths(shape: Shape, tensors: Iterable[GgufTensor]) -> None:
+    """Refuse a file whose keys give other widths than its tensors have: what it keeps of a token would be made up.
+
+    Raises:
+        ConfigError: code `gguf-inconsistent`.
+    """
+    for tensor in tensors:
+        rows = tensor.shape[1] if len(tensor.shape) > 1 else 0
+        if tensor.kind == "token_embd" and tensor.shape[0] != shape.embedding_length:
+            raise _contradiction(
+                f"embedding_length is {shape.embedding_length}, the embedding has {tensor.shape[0]} columns"
+            )
+        if not rows or tensor.kind not in ("attn_k", "attn_v") or not 0 <= tensor.layer < len(shape.layers):
+            continue
+        layer = shape.layers[tensor.layer]
+        borrows = shape.arch.startswith(
+            "gemma"
+        )  # layers that read those of earlier ones have their own matrices all the same
+        if shape.latent or layer.recurrent or (borrows and not layer.attends) or shape.arch in traits.ENCODERS:
+            continue
+        width = layer.key_width if tensor.kind == "attn_k" else layer.value_width
+        if not layer.attends or width != rows:
+            stated = f"{width if layer.attends else 0} by its keys"
+            raise _contradiction(f"{tensor.kind} of block {tensor.layer} has {rows} rows, {stated}")
 
 
 # ---- tensors ----

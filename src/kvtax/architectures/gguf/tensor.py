@@ -32,4 +32,4 @@ class GgufTensor(NamedTuple):
 
     def bytes(self, dtype: str) -> int:
         """Rows x bytes of a row [bytes]."""
-        return find_dtype(dtype).bytes(self.shape[0]) * (self.elements // self.shape[0])
+        return find_dtype(dtype).bytes(self.shape[0]) * (self.elements // max(self.shape[0], 1))

@@ -97,7 +97,7 @@ def encoder_run(
     tower = vision_tower(architecture, version, max_model_len, images=images, videos=videos)
     if tower is None:
         return None
-    item = tower.placeholder_tokens
+    item = max(tower.placeholder_tokens, 1)
     most = max_num_seqs * max(1, max_model_len // item)
     return EncoderRun(tower, max(1, min(max(max_num_batched_tokens, item) // item, most)))
 

@@ -237,7 +237,7 @@ class VllmPlan(Plan):
         num_blocks = taken.kv_pool_bytes // layout.bytes_per_block if taken.kv_pool_bytes > 0 else 0
         num_blocks = self.question.deployment.num_gpu_blocks_override or num_blocks
         per_request = layout.blocks_per_request(max_model_len)
-        concurrency = num_blocks / per_request
+        concurrency = num_blocks / max(per_request, 1)
         capacity = self._capacity_tokens(layout, num_blocks, concurrency, max_model_len)
         pool = Pool(
             layout.block_size,

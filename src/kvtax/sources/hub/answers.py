@@ -61,6 +61,8 @@ def load(endpoint: str, name: HubName) -> Answer | None:
     """The answer that was kept, None where there is none that can be read."""
     path = _path(endpoint, name)
     try:
+        if not os.path.isfile(path):
+            return None
         with open(path, "rb") as file:
             data = file.read(MAXIMUM_BYTES + 1)
         value = parse_facts(data, path)

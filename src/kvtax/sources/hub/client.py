@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from kvtax.errors import KvtaxError, SourceError
 from kvtax.safe_text import safe
@@ -63,8 +63,12 @@ class Client:
     """
 
     def __init__(self, endpoint: str) -> None:
-        parts = urlsplit(endpoint)
-        if parts.scheme not in ("http", "https") or not settings.host_of(endpoint):
+        try:
+            scheme, host, port = settings.origin_of(endpoint)
+        except ValueError:
+            scheme = host = ""
+            port = -1
+        if scheme not in ("http", "https") or not host or port < 0:
             raise SourceError("HF_ENDPOINT is not an address such as https://huggingface.co", code="invalid-endpoint")
         self.endpoint = endpoint
         self.session, token = _session_and_token()
@@ -104,7 +108,7 @@ class Client:
                 reply = self._follow(url, limit_bytes, first, ranged, deadline, name)
             except self._http.TimeoutException:
                 raise failures.timed_out(name, self.endpoint, seconds) from None
-            except (self._http.HTTPError, self._http.InvalidURL, OSError, ValueError) as error:
+            except (self._http.HTTPError, self._http.InvalidURL, OSError, ValueError, ImportError) as error:
                 if last or time.monotonic() > deadline:
                     raise failures.unreachable(name, self.endpoint, type(error).__name__) from None
                 continue
@@ -184,11 +188,11 @@ def _session_and_token() -> tuple[Any, str | None]:
         from huggingface_hub import get_session, get_token
 
         return get_session(), get_token()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError) as error:
         raise SourceError(
             f"huggingface_hub cannot work with this environment ({type(error).__name__})",
             code="hub-environment",
-            hint="look at HF_HOME, HF_HUB_CACHE, HF_TOKEN_PATH, HF_HUB_DOWNLOAD_TIMEOUT and HF_HUB_ETAG_TIMEOUT",
+            hint="look at HTTPS_PROXY and its kin, HF_HOME, HF_HUB_CACHE, HF_TOKEN_PATH, HF_HUB_DOWNLOAD_TIMEOUT and HF_HUB_ETAG_TIMEOUT",
         ) from None
     finally:
         os.environ.update(kept)

@@ -16,8 +16,10 @@ from kvtax.sources.byte_source import ByteSource, LocalFile
 from kvtax.sources.folder import Contents, sort_files
 from kvtax.sources.folder_model import add_tensors, described, with_headers
 from kvtax.sources.found import Found, looks_quantized, with_old_quantization
+from kvtax.sources.gguf import GgufFile, read_gguf
 from kvtax.sources.gguf_folder import pick
-from kvtax.sources.gguf_model import REMOTE_FIRST_READ_BYTES, read_shards
+from kvtax.sources.gguf_model import REMOTE_FIRST_READ_BYTES
+from kvtax.sources.gguf_split import join
 from kvtax.sources.hub import answers, failures, settings
 from kvtax.sources.hub.answers import Answer
 from kvtax.sources.hub.client import Client, in_parallel
@@ -32,8 +34,9 @@ from kvtax.terms import Notice
 from kvtax.units import format_bytes
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-BASE_SECONDS, SECONDS_A_FILE = 60.0, 1.0
+BASE_SECONDS, SECONDS_A_FILE, MOST_SECONDS = 60.0, 1.0, 240.0
 """What all requests for headers together may take: enough for 200 shards on a slow line [s]."""
+MOST_SHARDS = 256
 _QUANT_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
 
 
@@ -137,10 +140,15 @@ def _headers(repository: Repository, files: tuple[str, ...]) -> dict[str, Header
             message = f"the index names {safe(file, 96)}, which is not in the repository"
             raise ConfigError(message, code="missing-shard", where=repository.title) from None
 
-    seconds = max(BASE_SECONDS, settings.request_seconds()) + SECONDS_A_FILE * len(files)
+    seconds = _seconds(len(files))
     late = failures.timed_out(repository.title, repository.client.endpoint, seconds)
     headers = in_parallel([partial(reading, file) for file in files], seconds, lambda: late)
     return dict(zip(files, headers, strict=True))
+
+
+def _seconds(files: int) -> float:
+    """What all requests for so many headers together may take: a minute, a second more for each, five minutes at most [s]."""
+    return max(BASE_SECONDS, settings.request_seconds()) + min(SECONDS_A_FILE * files, MOST_SECONDS)
 
 
 def _with_quantization(repository: Repository, found: Found) -> Found:
@@ -207,7 +215,12 @@ def _gguf(repository: Repository, found: Found, contents: Contents, files: Mappi
             where=repository.title,
         )
     choice = pick(choices, name.variant or choices[0].label)
-    file = read_shards(choice.files, repository.open, REMOTE_FIRST_READ_BYTES)
+    if len(choice.files) > MOST_SHARDS:
+        raise ConfigError(f"more than {MOST_SHARDS} shards", code="too-many-shards", where=repository.title)
+    seconds = _seconds(len(choice.files))
+    late = failures.timed_out(repository.title, repository.client.endpoint, seconds)
+    tasks = [partial(_gguf_header, repository, name) for name in choice.files]
+    file = join(in_parallel(tasks, seconds, lambda: late), choice.files[0])
     words = f"header of {choice.files[0]}" if len(choice.files) == 1 else f"headers of {len(choice.files)} GGUF shards"
     found = found._replace(gguf=file, label=choice.label, weights=safe(words))
     if contents.gguf.projectors:
@@ -217,6 +230,10 @@ def _gguf(repository: Repository, found: Found, contents: Contents, files: Mappi
         )  # fmt: skip
         found = found._replace(notices=(*found.notices, notice))
     return found
+
+
+def _gguf_header(repository: Repository, name: str) -> GgufFile:
+    return read_gguf(repository.open(name), REMOTE_FIRST_READ_BYTES)
 
 
 class Listing(NamedTuple):

@@ -37,6 +37,7 @@ def check_redirect(endpoint: str, start: str, target: str, name: str) -> None:
 
 def is_private(host: str) -> bool:
     """Whether a host is this machine or an address of a private network; names other than localhost are not looked up."""
+    host = _plain(host)
     if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
         return True
     address = _address(host)
@@ -49,12 +50,28 @@ def _is_link_local(host: str) -> bool:
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    host = _plain(host)
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return _old_form(host)
-    mapped = getattr(found, "ipv4_mapped", None)
-    return found if mapped is None else ipaddress.IPv4Address(mapped)
+    return found if isinstance(found, ipaddress.IPv4Address) else _inside(found)
+
+
+def _plain(host: str) -> str:
+    """A host as resolvers read it: wide digits and dots as plain ones, without the dot at the end."""
+    import unicodedata
+
+    return unicodedata.normalize("NFKC", host).replace("\u3002", ".").rstrip(".").lower()
+
+
+def _inside(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The IPv4 address that an IPv6 address carries (mapped, 6to4, NAT64, compatible), else itself."""
+    carried = address.ipv4_mapped or address.sixtofour
+    high = int(address) >> 32
+    if carried is None and high in (0x64FF9B << 64, 0) and int(address) > 1:
+        carried = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return carried or address
 
 
 def _old_form(host: str) -> ipaddress.IPv4Address | None:

@@ -37,8 +37,11 @@ def find_snapshot(name: HubName) -> Snapshot | None:
 
 def _reference(root: str, revision: str) -> str:
     """The commit that a branch or tag stood for when it was fetched."""
+    path = os.path.join(root, "refs", *revision.split("/"))
     try:
-        with open(os.path.join(root, "refs", *revision.split("/")), encoding="ascii") as file:
+        if not os.path.isfile(path):  # a pipe would never end
+            return ""
+        with open(path, encoding="ascii") as file:
             commit = file.read(41).strip()
     except (OSError, ValueError):
         return ""
