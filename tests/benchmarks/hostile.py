@@ -95,6 +95,11 @@ def make_name(chance: random.Random) -> str:
     return start + "".join(chance.choice(letters) for _ in range(chance.randrange(24)))
 
 
+def make_model(chance: random.Random) -> tuple[dict[str, Any], list[Any]]:
+    keys = MODEL.keys_of(chance)
+    return keys, MODEL.tensors_of(chance, keys)
+
+
 READERS = {
     "safetensors header": Reader(safetensors_mutations.mutated, read_and_match, 0.3),
     "safetensors framing": Reader(
@@ -105,7 +110,7 @@ READERS = {
     "safetensors index": Reader(lambda chance: changed(chance, INDEX), lambda data: read_index(data, "index"), 0.1),
     "gguf header": Reader(GGUF.mutated, lambda data: read_gguf(BytesInMemory(data)), 0.3),
     "gguf model": Reader(
-        lambda chance: (MODEL.keys_of(chance), MODEL.tensors_of(chance)),
+        make_model,
         lambda pair: read_model(pair[0], {}, pair[1]).kv_bytes(4096),
         0.02,
     ),
