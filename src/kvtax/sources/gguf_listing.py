@@ -70,10 +70,14 @@ def list_gguf(name: str) -> GgufListing:
     else:
         found, variant = _hub(name)
     if not found.files.choices:
-        raise ConfigError(
-            f"holds no GGUF file: it is {sort_files(found.sizes).what}", code="no-gguf", where=found.id,
-            hint="kvtax budget -q q4_k_m sizes a conversion that nobody has made",
-        )  # fmt: skip
+        contents = sort_files(found.sizes)
+        of_this = f"kvtax budget -m {safe(name, 96)} --engine llama.cpp -q q4_k_m sizes the conversion that nobody has made yet"
+        hint = (
+            of_this
+            if contents.kind in ("model", "config")
+            else "pass the folder or the repository that holds .gguf files"
+        )
+        raise ConfigError(f"holds no GGUF file: it is {contents.what}", code="no-gguf", where=found.id, hint=hint)
     if variant:
         found = found._replace(files=found.files._replace(choices=(pick(found.files.choices, variant),)))
     return found

@@ -23,7 +23,6 @@ from kvtax.architectures.gguf.tensor import GgufTensor
 from kvtax.architectures.quantization.stored import StoredTensor
 from kvtax.architectures.state import State
 from kvtax.architectures.tensors import COLUMN, EXPERT, REPLICATED, ROW, VOCAB, Tensor
-from kvtax.dtypes import find_dtype
 from kvtax.errors import ConfigError, UnsupportedArchitectureError
 from kvtax.safe_text import safe
 from kvtax.units import format_bytes
@@ -332,11 +331,3 @@ def _variant(shape: Shape) -> str:
     if shape.arch.startswith("qwen"):
         return "gated_delta_net"
     return "mamba2" if shape.ssm_group_count else "mamba1"
-
-
-def weight_bytes(gguf: Gguf) -> int:
-    """Bytes of the tensors that are loaded, without padding [bytes]."""
-    return sum(
-        find_dtype(dtype).bytes(tensor.shape[0]) * (tensor.elements // tensor.shape[0])
-        for tensor, dtype in zip(gguf.tensors, gguf.types, strict=True)
-    )

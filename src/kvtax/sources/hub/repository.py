@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from urllib.parse import quote
 
 from kvtax.errors import ConfigError, SourceError
@@ -120,6 +119,3 @@ class Repository:
             self.title, client.endpoint, reply.status, reply.hub_headers,
             has_token=client.has_token, withheld=client.token_withheld,
         )  # fmt: skip
-
-
-Opener = Callable[[str], RemoteFile]
