@@ -9,7 +9,7 @@ from kvtax.architectures.architecture import Architecture
 from kvtax.architectures.drafts import is_draft
 from kvtax.deployment import Deployment
 from kvtax.engines.answer import Card, Question
-from kvtax.engines.registry import gguf_bytes, is_gguf_preset, make_plan, names_own_formats
+from kvtax.engines.registry import PLANS, gguf_bytes, gguf_loading, is_gguf_preset, make_plan, names_own_formats
 from kvtax.errors import InputError, NotKnownError, UnknownNameError
 from kvtax.hardware.gpu import Gpu
 from kvtax.sources.gpus import find_gpu
@@ -24,11 +24,6 @@ MOST_CARDS = 64
 """Cards that may be named together."""
 FEW_STARTS = 10
 """An interval that rests on fewer real starts says so."""
-
-
-READ_GGUF = frozenset(("llama.cpp", "ollama", "lm-studio", "vllm", "sglang", "transformers"))
-"""Engines that load GGUF files. Source: vllm 0.33.0 model_loader/gguf_loader.py; sglang model_loader/loader.py GGUFModelLoader;
-huggingface/transformers modeling_gguf_pytorch_utils.py (turns them into floats)."""
 
 
 class Prepared:
@@ -78,11 +73,11 @@ class Prepared:
         )
         self.plan = make_plan(self.question)
         self.notices += self.plan.notices
-        if architecture.gguf is not None and deployment.engine not in READ_GGUF:
+        if architecture.gguf is not None and not self.plan.GGUF:
             self.plan.refusal = self.plan.refusal or Notice(
                 "gguf-not-in-engine",
                 f"{deployment.engine} does not load GGUF files",
-                "engines that do: " + ", ".join(sorted(READ_GGUF)),
+                "engines that do: " + ", ".join(filter(gguf_loading, PLANS)),
             )
         self.ranks = self.plan.cards
         self.gpu_count = max(self.ranks, len(cards)) if deployment.gpu_count is None else deployment.gpu_count
@@ -156,10 +151,10 @@ class Prepared:
             architecture.weight_bytes(),
             "the weights are those of the GGUF file, kept as they are in it and shared out evenly",
         )
-        if deployment.engine == "transformers":
+        if gguf_loading(deployment.engine) == "floats":
             size, message = (
                 2 * architecture.parameters,
-                "transformers turns the weights of a GGUF file into 16 bit when it loads them",
+                f"{deployment.engine} turns the weights of a GGUF file into 16 bit when it loads them",
             )
         self.notices.append(Notice("gguf-in-engine", message, "give them as the engine prints them: --weights-bytes"))
         return deployment._replace(weights_bytes=-(-size // ranks))

@@ -78,6 +78,8 @@ class Plan(ABC):
     """True: the cache is allocated for what is asked, False: the pool is what is left."""
     OWN_QUANTIZATION: ClassVar[bool] = False
     """Whether `quantization` names formats of this engine alone (GGUF presets), which it works out itself."""
+    GGUF: ClassVar[str] = ""
+    """How weights of a GGUF file are loaded: `kept` as they are in it, as `floats` of 16 bit, '' for an engine that loads no such file."""
     LABELS: ClassVar[dict[str, str]] = {
         "kv_pool": "KV pool", "activation": "activation", "cuda_graphs": "CUDA graphs", "runtime": "runtime",
     }  # fmt: skip

@@ -40,6 +40,11 @@ def names_own_formats(engine: str) -> bool:
     return engine in PLANS and plan_class(engine).OWN_QUANTIZATION
 
 
+def gguf_loading(engine: str) -> str:
+    """How an engine loads the weights of a GGUF file: `kept`, `floats`, or '' for not at all."""
+    return plan_class(engine).GGUF if engine in PLANS else ""
+
+
 def is_gguf_preset(name: str) -> bool:
     """Whether a quantisation is named by a GGUF preset (`q4_k_m`, `gguf-q8_0`); plain 16-bit formats are not.
 

@@ -63,6 +63,7 @@ class LlamaCppPlan(Plan):
     RULES = rules.RULES
     CHECKED = "3,269 contexts and 1,248 presets that llama.cpp b11434 reported: caches and weights equal to the byte"
     ALLOCATES = True
+    GGUF = "kept"
     OWN_QUANTIZATION = True
     LABELS: ClassVar[dict[str, str]] = {
         "kv_pool": "KV cache",

@@ -27,6 +27,7 @@ class SglangPlan(Plan):
     """SGLang: settings, memory and pools of its tightest rank."""
 
     NAME = "sglang"
+    GGUF = "kept"  # sglang srt/model_loader/loader.py GGUFModelLoader
     NEWEST = rules.NEWEST
     OLDEST = rules.OLDEST
     RULES = rules.RULES

@@ -55,6 +55,7 @@ class TransformersPlan(Plan):
     """
 
     NAME = "transformers"
+    GGUF = "floats"  # huggingface/transformers modeling_gguf_pytorch_utils.py
     NEWEST = rules.NEWEST
     OLDEST = rules.OLDEST
     RULES = rules.RULES

@@ -35,6 +35,7 @@ class VllmPlan(Plan):
     NEWEST = rules.NEWEST
     OLDEST = rules.OLDEST
     RULES = rules.RULES
+    GGUF = "kept"  # vllm 0.33.0 model_loader/gguf_loader.py
     CHECKED = "57 cases of its own planner (0.33), equal to the byte"
     FIELDS = frozenset((
         "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel", "decode_context_parallel_size",
