@@ -250,12 +250,12 @@ _COUNTS = {
     "n_rs_seq": (0, 1024), "n_cpu_moe": (0, 10**6),
 }  # fmt: skip
 _SHARES = {"gpu_memory_utilization": 1.0, "swa_full_tokens_ratio": 64.0, "mamba_full_memory_ratio": 64.0}
-_FLAGS = frozenset((
+FLAG_FIELDS = frozenset((
     "expert_parallel", "enforce_eager", "enable_prefix_caching", "async_scheduling", "disable_hybrid_kv_cache_manager", "enable_dp_attention",
     "enable_chunked_prefill", "disable_piecewise_cuda_graph", "language_model_only", "skip_mm_profiling", "disable_hybrid_swa_memory",
     "kv_unified", "cpu_moe", "swa_full", "kv_offload", "fit",
 ))  # fmt: skip
-_CHOICES = {
+CHOICE_FIELDS = {
     "mm_encoder_tp_mode": ("weights", "data"), "runner": ("auto", "generate", "pooling"), "split_mode": ("none", "layer", "row", "tensor"),
     "attn_implementation": ("sdpa", "eager", "flash_attention_2", "flash_attention_3"),
 }  # fmt: skip
@@ -281,18 +281,40 @@ def make_deployment(fields: Mapping[str, Any]) -> Deployment:
     for key, value in fields.items():
         if value is None:
             continue
-        name = SPELLINGS.get(key, key)
-        if key in NEGATIONS:
-            name, value = NEGATIONS[key], not read_flag(key, value)
-        if name not in Deployment._fields:
-            raise _unknown_field(key)
-        checked = _checked(name, value)
+        name, checked = read_field(key, value)
         if values.get(name, checked) != checked:
             raise InputError(f"{name} is given twice", code="field-given-twice", where=name)
         values[name] = checked
     if not values.get("model"):
         raise InputError("no model is given", code="no-model", hint="name one: --model llama-3-8b")
     return Deployment(**(values | {"engine": find_engine(values.get("engine") or usual_engine(values["model"]))}))
+
+
+def read_field(key: str, value: Any) -> tuple[str, Any]:
+    """One field of a Deployment: its name for a spelling of it, and its value, checked.
+
+    >>> read_field("tp", "2"), read_field("disable_radix_cache", True)
+    (('tensor_parallel_size', 2), ('enable_prefix_caching', False))
+
+    Raises:
+        InputError: no such field, or a value that cannot be.
+    """
+    if key in NEGATIONS:
+        value = not read_flag(key, value)
+    name = find_field(key)
+    return name, _checked(name, value)
+
+
+def find_field(key: str) -> str:
+    """The field that a spelling stands for, or stands for the opposite of.
+
+    Raises:
+        InputError: no such field.
+    """
+    name = NEGATIONS.get(key, SPELLINGS.get(key, key))
+    if name not in Deployment._fields:
+        raise _unknown_field(key)
+    return name
 
 
 def usual_engine(model: str | Mapping[str, Any]) -> str:
@@ -352,12 +374,12 @@ def _checked(name: str, value: Any) -> Any:
         return read_tokens(name, value)
     if name in _COUNTS:
         return read_count(name, value, *_COUNTS[name])
-    if name in _FLAGS:
+    if name in FLAG_FIELDS:
         return read_flag(name, value)
     if name in _SHARES:
         return read_share(name, value, _SHARES[name])
-    if name in _CHOICES:
-        return read_choice(name, value, _CHOICES[name])
+    if name in CHOICE_FIELDS:
+        return read_choice(name, value, CHOICE_FIELDS[name])
     if name == "engine_version" and isinstance(value, str):
         return value.strip()  # any string: what has no number in it is the newest, with a notice
     return read_word(name, value)
