@@ -55,6 +55,15 @@ class Budget:
         return self.prepared.deployment._replace(max_model_len=self.max_model_len, concurrency=self.concurrency)
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """The fields that are not left to a default, as they were given: a budget made of them is this one."""
+        asked = self.prepared.deployment
+        length = self.max_model_len if self.max_model_len_given else None
+        fields = asked._replace(max_model_len=length, concurrency=self.concurrency)._asdict()
+        defaults = Deployment._field_defaults
+        return {name: value for name, value in fields.items() if name == "engine" or value != defaults[name]}
+
+    @property
     def model(self) -> Model:
         """The model that was found."""
         return self.prepared.model
@@ -109,6 +118,24 @@ class Budget:
         if not self.prepared.engine_known or self.verdict not in (FITS, "over_budget"):
             return ()
         return tuple(self.prepared.plan.prints(self.answer, self.max_model_len))
+
+    @property
+    def per_gpu(self) -> dict[str, int]:
+        """total = weights + activation + cuda_graph + runtime + kv_pool + unallocated, and what goes with them: as in the JSON [bytes]."""
+        memory, known = self.memory, self.prepared.engine_known
+        return {
+            "total_bytes": memory.total_bytes,
+            "limit_bytes": memory.limit_bytes if known else memory.total_bytes,
+            "weights_bytes": memory.weights_bytes,
+            "model_load_bytes": memory.weights_bytes + memory.load_extra_bytes,
+            "activation_bytes": memory.activation_bytes if known else 0,
+            "cuda_graph_bytes": memory.cuda_graph_bytes if known else 0,
+            "runtime_bytes": self.runtime_bytes if known else memory.outside_bytes,
+            "kv_pool_bytes": self.kv_pool_bytes,
+            "kv_demand_bytes": self.kv_demand_bytes,
+            "unallocated_bytes": self.unallocated_bytes,
+            "loading_bytes": memory.loading_bytes,
+        }
 
     # ---- KV ----
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,14 +20,22 @@ def deployment_to_dict(budget: Budget) -> dict[str, Any]:
     fields["engine_version"] = budget.prepared.plan.version_text
     for name, setting in budget.settings().items():
         fields[name] = setting.value
-    for name in ("speculative", "lora", "limit_mm_per_prompt", "max_attention_window", "tensor_split"):
-        if fields[name] is not None:
-            fields[name] = str(fields[name])
     if fields["block_size"] is None:
         fields["block_size"] = budget.pool.block_size
     if fields["quantization"] is None and budget.prepared.architecture.quantization is not None:
         fields["quantization"] = budget.prepared.architecture.quantization.name
-    return fields
+    return fields_to_dict(fields)
+
+
+def fields_to_dict(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a deployment as JSON has them: values of several parts as they are typed, a model that was found by its id."""
+    return {name: _plain(value) for name, value in fields.items()}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "architecture"):
+        return value.id
+    return str(value) if isinstance(value, tuple) else value
 
 
 def _rank_to_dict(rank: Rank) -> dict[str, Any]:
@@ -53,11 +62,11 @@ def budget_to_dict(budget: Budget) -> dict[str, Any]:
     from kvtax.budgets import SCHEMA, catalogue_stamp
 
     architecture, memory, pool = budget.prepared.architecture, budget.memory, budget.pool
-    known = budget.prepared.engine_known
     return {
         "schema": SCHEMA,
         **catalogue_stamp(),
         "deployment": deployment_to_dict(budget),
+        "asked": fields_to_dict(budget.asked),
         "model": {
             "id": budget.model.id,
             "architecture": architecture.name,
@@ -69,19 +78,7 @@ def budget_to_dict(budget: Budget) -> dict[str, Any]:
         },
         "gpu": {"id": budget.gpu.id, "name": budget.gpu.name, "total_bytes": memory.total_bytes},
         "engine": {"name": budget.deployment.engine, "version": budget.prepared.plan.version_text},
-        "per_gpu": {
-            "total_bytes": memory.total_bytes,
-            "limit_bytes": memory.limit_bytes if known else memory.total_bytes,
-            "weights_bytes": memory.weights_bytes,
-            "model_load_bytes": memory.weights_bytes + memory.load_extra_bytes,
-            "activation_bytes": memory.activation_bytes if known else 0,
-            "cuda_graph_bytes": memory.cuda_graph_bytes if known else 0,
-            "runtime_bytes": budget.runtime_bytes if known else memory.outside_bytes,
-            "kv_pool_bytes": budget.kv_pool_bytes,
-            "kv_demand_bytes": budget.kv_demand_bytes,
-            "unallocated_bytes": budget.unallocated_bytes,
-            "loading_bytes": memory.loading_bytes,
-        },
+        "per_gpu": budget.per_gpu,
         "ranks": [_rank_to_dict(rank) for rank in budget.ranks],
         "host": budget.host._asdict(),
         "kv": {
