@@ -215,8 +215,8 @@ SPELLINGS = {
     "tp_size": "tensor_parallel_size", "pp_size": "pipeline_parallel_size", "dp_size": "data_parallel_size",
     "num_shard": "tensor_parallel_size", "enable_expert_parallel": "expert_parallel", "dcp": "decode_context_parallel_size",
     "pcp": "prefill_context_parallel_size", "context": "max_model_len", "context_length": "max_model_len", "max_seq_len": "max_model_len",
-    "session_len": "max_model_len", "seq": "max_model_len", "batch": "concurrency", "tokens_per_block": "block_size", "page_size": "block_size",
-    "cache_block_seq_len": "block_size", "max_running_requests": "max_num_seqs", "max_batch_size": "max_num_seqs",
+    "session_len": "max_model_len", "seq": "max_model_len", "n": "concurrency", "batch": "concurrency", "page_size": "block_size",
+    "cache_block_seq_len": "block_size", "tokens_per_block": "block_size", "max_running_requests": "max_num_seqs", "max_batch_size": "max_num_seqs",
     "max_concurrent_requests": "max_num_seqs", "max_num_tokens": "max_num_batched_tokens", "chunked_prefill_size": "max_num_batched_tokens",
     "max_batch_prefill_tokens": "max_num_batched_tokens", "max_prefill_token_num": "max_num_batched_tokens",
     "disable_cuda_graph": "enforce_eager", "eager_mode": "enforce_eager", "cuda_graph_max_bs_decode": "cuda_graph_max_bs",
@@ -235,10 +235,10 @@ NEGATIONS = {
     "disable_block_reuse": "enable_prefix_caching", "no_enable_prefix_caching": "enable_prefix_caching",
 }  # fmt: skip
 
-_MEMORY = frozenset((
+MEMORY_FIELDS = frozenset((
     "vram", "free_memory", "kv_cache_memory_bytes", "weights_bytes", "cpu_offload", "kv_offloading_size", "host_cache_size", "mmproj_bytes",
 ))  # fmt: skip
-_TOKENS = frozenset((
+TOKEN_FIELDS = frozenset((
     "max_model_len", "max_num_batched_tokens", "max_total_tokens", "max_prefill_tokens", "block_size", "n_ctx", "num_ctx", "n_batch", "n_ubatch",
     "n_outputs_max",
 ))  # fmt: skip
@@ -368,9 +368,9 @@ def _checked(name: str, value: Any) -> Any:
         return value
     if name in _READERS:
         return _READERS[name](name, value)
-    if name in _MEMORY:
+    if name in MEMORY_FIELDS:
         return read_memory(name, value)
-    if name in _TOKENS:
+    if name in TOKEN_FIELDS:
         return read_tokens(name, value)
     if name in _COUNTS:
         return read_count(name, value, *_COUNTS[name])

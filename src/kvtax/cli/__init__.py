@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, what it does in one line)
     "budget": ("kvtax.cli.budget", "Where the memory of a GPU goes, and how many requests fit."),
+    "whatif": ("kvtax.cli.whatif", "What changes would do: memory, tokens, requests, and every lever that helps."),
     "inspect": ("kvtax.cli.inspect", "The anatomy of a model: layers, weights, and how its KV grows."),
     "models": ("kvtax.cli.models", "The models of the catalogue, and the architectures that are understood."),
     "gpus": ("kvtax.cli.gpus", "The cards of the catalogue, with the memory that engines see."),

@@ -22,7 +22,7 @@ from kvtax.cli.options import (
     deployment_fields,
 )
 from kvtax.cli.outlet import Look, choose_look, open_outlet
-from kvtax.cli.words import read_catalogue, read_stdin_model, size_notices
+from kvtax.cli.words import read_catalogue, read_model, size_notices
 from kvtax.errors import KvtaxError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run(values: Mapping[str, Any]) -> int:
         models, gpus = read_catalogue(values)
         settle_network(values)
         fields = deployment_fields(values)
-        notices = _prepare_model(fields, values)
+        notices = [*size_notices(values, COMMAND.options), *read_model(fields, values)]
         cards, common = _cards(values)
         answers = [_answer(card, fields, notices, models, gpus) for card in cards]
         _raise_shared(answers)
@@ -64,20 +64,6 @@ def run(values: Mapping[str, Any]) -> int:
         if common and values.get("tensor_parallel_size") is None and not any(_fits(answer) for _, answer in answers):
             say("hint: no card is enough alone: split the model with --tp 2, 4 or 8")
     return _exit_code(answers, common=common, strict=bool(values.get("strict")), quiet=bool(values.get("quiet")))
-
-
-def _prepare_model(fields: dict[str, Any], values: Mapping[str, Any]) -> list[Any]:
-    """Put the model into `fields`; what is to be said about how the words were read."""
-    word = values.get("model_argument")
-    if word is not None and fields.get("model") is not None:
-        raise UsageError(f"the model is given twice: {word[:96]!r} and --model", hint="give it once")
-    if word is not None:
-        fields["model"] = word
-    notices = size_notices(values, COMMAND.options)
-    if fields.get("model") == "-":
-        fields["model"], more = read_stdin_model()
-        notices += more
-    return notices
 
 
 def _cards(values: Mapping[str, Any]) -> tuple[list[str | None], bool]:

@@ -125,6 +125,9 @@ LOAD_OPTIONS = (
         metavar="N",
     ),
 )
+VARY = Option(
+    "vary", ("--vary",), "Values of a field in turn; repeated: a grid.", "Changes", MANY, metavar="FIELD=VALUE,..."
+)
 OFFLINE = Option(
     "offline", ("--offline",), "No request: what is on this disk is all there is [HF_HUB_OFFLINE].", _MODEL, FLAG
 )

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kvtax.cli.exits import UsageError
 from kvtax.cli.options import Option
 from kvtax.errors import InputError
 from kvtax.terms import Notice
@@ -33,6 +34,23 @@ def read_stdin_model() -> tuple[dict[str, Any], list[Notice]]:
             "no config comes on standard input", code="no-input", hint="pipe one in: kvtax budget - < config.json"
         )
     return parse_json(stream.read(MAXIMUM_CONFIG_BYTES + 1), "stdin")
+
+
+def read_model(fields: dict[str, Any], values: Mapping[str, Any]) -> list[Notice]:
+    """Put the model of the first word or of --model into `fields`; what is to be said about a config on stdin.
+
+    Raises:
+        UsageError: it is given twice.
+    """
+    word = values.get("model_argument")
+    if word is not None and fields.get("model") is not None:
+        raise UsageError(f"the model is given twice: {word[:96]!r} and --model", hint="give it once")
+    if word is not None:
+        fields["model"] = word
+    if fields.get("model") != "-":
+        return []
+    fields["model"], notices = read_stdin_model()
+    return notices
 
 
 def size_notices(values: Mapping[str, Any], options: Iterable[Option]) -> list[Notice]:

@@ -7,13 +7,16 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
-from kvtax.deployment import CHOICE_FIELDS, FLAG_FIELDS, find_field, read_field
+from kvtax.deployment import CHOICE_FIELDS, FLAG_FIELDS, MEMORY_FIELDS, TOKEN_FIELDS, find_field, read_field
 from kvtax.errors import InputError
+from kvtax.units import GIB, KIB, MIB
 
 MOST_CELLS = 10_000
 """Budgets of one table: more are a sweep, whose results go to a file."""
 _WITH_COMMAS = frozenset(("limit_mm_per_prompt", "tensor_split", "max_attention_window"))
 """Fields whose values hold commas: only `;` separates them."""
+MEMORY_UNITS = (("GiB", GIB), ("MiB", MIB), ("KiB", KIB))
+TOKEN_UNITS = (("M", MIB), ("k", KIB))
 _FLAG_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -152,3 +155,32 @@ def expand(axes: Sequence[Axis]) -> Iterator[dict[str, Any]]:
     names = [axis.name for axis in axes]
     for values in product(*(axis.values for axis in axes)):
         yield dict(zip(names, values, strict=True))
+
+
+def show_value(name: str, value: Any) -> str:
+    """A value as one would type it; `read_value` gives it back.
+
+    >>> show_value("max_model_len", 32768), show_value("vram", 48 << 30), show_value("dtype", None)
+    ('32k', '48GiB', 'default')
+    """
+    if value is None:
+        return "default"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if name == "model":
+        return value if isinstance(value, str) else "a config"
+    if isinstance(value, int) and value:
+        units = MEMORY_UNITS if name in MEMORY_FIELDS else TOKEN_UNITS if name in TOKEN_FIELDS else ()
+        for unit, factor in units:
+            if value % factor == 0:
+                return f"{value // factor}{unit}"
+    return str(value)
+
+
+def show_change(fields: Mapping[str, Any]) -> str:
+    """Changed fields as one would type them.
+
+    >>> show_change({"tensor_parallel_size": 2, "kv_cache_dtype": "fp8"})
+    'tensor_parallel_size=2 kv_cache_dtype=fp8'
+    """
+    return " ".join(f"{name}={show_value(name, value)}" for name, value in fields.items())
