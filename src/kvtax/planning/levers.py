@@ -10,12 +10,14 @@ from kvtax.deployment import COMMON_FIELDS
 from kvtax.errors import KvtaxError
 from kvtax.hardware.gpu import Gpu
 from kvtax.planning.changes import COMMON_CARDS, Change, all_changes, pairs, shorter_requests
+from kvtax.planning.lengths import longest_length, round_length
 from kvtax.sources.models import ModelEntry
 
 __all__ = ["COMMON_CARDS", "Change", "Lever", "every_lever", "levers"]
 
 SHORTEST_SHARE = 16
 """A context shorter than this part of the one asked for is no help."""
+_LEAST_LENGTH = 256
 LEAST_GAIN = 1.005
 """A change that brings less than half a per cent more requests is not worth a line."""
 
@@ -153,14 +155,5 @@ def _helps(tried: Budget, base: Budget) -> bool:
 
 def _length_that_fits(base: Budget) -> int | None:
     """The longest context, in whole KiB of tokens where there is one, at which the requests asked for fit; None where none does."""
-    low, high = 0, base.max_model_len - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if Budget(base.prepared, middle, base.concurrency).fits:
-            low = middle
-        else:
-            high = middle - 1
-    if low < 256:
-        return None
-    rounded = low // 1024 * 1024 or low
-    return rounded if Budget(base.prepared, rounded, base.concurrency).fits else low
+    length = longest_length(base, base.concurrency, base.max_model_len - 1)
+    return None if length < _LEAST_LENGTH else round_length(base, base.concurrency, length)

@@ -1,0 +1,36 @@
+"""How long and how many: the longest requests of a number, and the most requests of a length, that a deployment carries."""
+
+from __future__ import annotations
+
+from kvtax.budgets import Budget
+
+
+def longest_length(base: Budget, concurrency: int | None, most: int) -> int:
+    """The longest max_model_len up to `most` at which `concurrency` requests fit, by bisection; 0 where none does [tokens].
+
+    Args:
+        base: a budget of any length.
+        concurrency: requests at once; None is one.
+        most: no longer than this [tokens].
+    """
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if Budget(base.prepared, middle, concurrency).fits:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def round_length(base: Budget, concurrency: int | None, length: int) -> int:
+    """The same in whole KiB of tokens where that fits, too: lengths as people write them [tokens]."""
+    rounded = length // 1024 * 1024
+    return rounded if rounded and Budget(base.prepared, rounded, concurrency).fits else length
+
+
+def longest_context(budget: Budget) -> int:
+    """The longest context at which the requests asked for fit, up to the model's own limit; 0 where none does [tokens]."""
+    if budget.concurrency is None:
+        return budget.longest_context()
+    return longest_length(budget, budget.concurrency, budget.prepared.plan.default_max_model_len())
