@@ -19,6 +19,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "budget": ("kvtax.cli.budget", "Where the memory of a GPU goes, and how many requests fit."),
     "whatif": ("kvtax.cli.whatif", "What changes would do: memory, tokens, requests, and every lever that helps."),
     "concurrency": ("kvtax.cli.concurrency", "How many requests fit: models x GPUs, or any two axes."),
+    "fit": ("kvtax.cli.fit", "The cards that carry a model and a need, or the models that a card carries."),
+    "diff": ("kvtax.cli.diff", "Two budgets, saved or not, and why they differ."),
     "inspect": ("kvtax.cli.inspect", "The anatomy of a model: layers, weights, and how its KV grows."),
     "models": ("kvtax.cli.models", "The models of the catalogue, and the architectures that are understood."),
     "gpus": ("kvtax.cli.gpus", "The cards of the catalogue, with the memory that engines see."),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from kvtax.architectures.cache import Recurrent
 from kvtax.budgets import Budget
+from kvtax.planning.quantizations import usual_formats
 from kvtax.units import ceil_div
 
 COMMON_CARDS = (
@@ -105,20 +106,12 @@ def second_card(base: Budget) -> Iterator[Change]:
 
 def fewer_bits(base: Budget) -> Iterator[Change]:
     """Fewer bits for the weights of a checkpoint that is not quantised."""
-    asked = base.deployment
-    if asked.quantization is None and base.prepared.architecture.quantization is None and asked.weights_bytes is None:
-        for name, bits in _formats(base):
-            cost = f"{bits}-bit weights: another checkpoint"
-            yield Change("quantization", {"quantization": name}, f"--quantization {name}", cost, QUALITY)
-
-
-def _formats(base: Budget) -> tuple[tuple[str, int], ...]:
-    """Formats that the engine loads, the widest first."""
-    if "cache_type_k" in base.prepared.plan.FIELDS:
-        return ("q8_0", 8), ("q6_k", 6), ("q4_k_m", 4)
-    if "attn_implementation" in base.prepared.plan.FIELDS:
-        return ("bnb-int8", 8), ("bnb-nf4", 4)
-    return ("fp8", 8), ("awq-int4", 4)
+    asked, architecture = base.deployment, base.prepared.architecture
+    if asked.quantization is None and architecture.quantization is None and asked.weights_bytes is None:
+        for name, bits in usual_formats(base.prepared.plan, architecture):
+            if bits < 16:
+                cost = f"{bits}-bit weights: another checkpoint"
+                yield Change("quantization", {"quantization": name}, f"--quantization {name}", cost, QUALITY)
 
 
 def smaller_kv(base: Budget) -> Iterator[Change]:

@@ -34,3 +34,21 @@ def longest_context(budget: Budget) -> int:
     if budget.concurrency is None:
         return budget.longest_context()
     return longest_length(budget, budget.concurrency, budget.prepared.plan.default_max_model_len())
+
+
+def most_requests(base: Budget, max_model_len: int, most: int) -> int:
+    """The most requests of a length, up to `most`, that fit at once, by bisection; 0 where none does.
+
+    Args:
+        base: a budget of any length.
+        max_model_len: of each request [tokens].
+        most: no more than this.
+    """
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if Budget(base.prepared, max_model_len, middle).fits:
+            low = middle
+        else:
+            high = middle - 1
+    return low

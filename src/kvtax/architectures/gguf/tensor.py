@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 from kvtax.dtypes import find_dtype
@@ -25,11 +27,13 @@ class GgufTensor(NamedTuple):
     @property
     def elements(self) -> int:
         """Product of the shape [elements]."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return prod(self.shape)
 
     def bytes(self, dtype: str) -> int:
         """Rows x bytes of a row [bytes]."""
-        return find_dtype(dtype).bytes(self.shape[0]) * (self.elements // max(self.shape[0], 1))
+        return _bytes(self.shape, dtype)
+
+
+@lru_cache(maxsize=8192)  # a file has hundreds of tensors of a few shapes
+def _bytes(shape: tuple[int, ...], dtype: str) -> int:
+    return find_dtype(dtype).bytes(shape[0]) * (prod(shape) // max(shape[0], 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -126,11 +127,13 @@ def weigh(tensors: Sequence[GgufTensor], types: Sequence[str], block_count: int,
 
 def device_bytes(tensor: GgufTensor, dtype: str) -> int:
     """One tensor in a CUDA buffer: padded to 128 bytes, a quantised one by what its row lacks to a multiple of 512 elements [bytes]."""
-    size, found = tensor.bytes(dtype), find_dtype(dtype)
-    lacking = -tensor.shape[0] % PADDED_ROW
-    if found.block and lacking:
-        size += found.bytes(lacking)
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    return -(-(tensor.bytes(dtype) + _padding(tensor.shape[0], dtype)) // ALIGNMENT) * ALIGNMENT
+
+
+@lru_cache(maxsize=4096)
+def _padding(columns: int, dtype: str) -> int:
+    found, lacking = find_dtype(dtype), -columns % PADDED_ROW
+    return found.bytes(lacking) if found.block and lacking else 0
 
 
 def assign(block_count: int, n_gpu_layers: int, shares: Sequence[float]) -> list[int]:

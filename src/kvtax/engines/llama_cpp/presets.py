@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from kvtax.architectures.gguf.tensor import GgufTensor
@@ -89,12 +90,16 @@ Source: ggml-org/llama.cpp b11434 src/llama-quant.cpp tensor_allows_quantization
 
 def allows_quantization(tensor: GgufTensor) -> bool:
     """Whether the preset decides its type: matrices that are no norm, router, small convolution or bias."""
-    if tensor.kept or len(tensor.shape) < 2:
-        return False
+    return not tensor.kept and len(tensor.shape) >= 2 and _is_matrix_of_the_preset(tensor.kind)
+
+
+@lru_cache(maxsize=1024)
+def _is_matrix_of_the_preset(kind: str) -> bool:
     # gate of a shared expert: a matrix of one column is a vector, `ffn_gate_inp_shexp` has another suffix than the router
-    return not any(part in tensor.kind for part in NEVER if part != "ffn_gate_inp") and tensor.kind != "ffn_gate_inp"
+    return not any(part in kind for part in NEVER if part != "ffn_gate_inp") and kind != "ffn_gate_inp"
 
 
+@lru_cache(maxsize=1024)
 def _category(kind: str) -> str:
     """The wide kinds that rules are written for."""
     if kind in ("token_embd", "per_layer_token_embd"):
@@ -288,6 +293,7 @@ class _Chooser:
         return "iq3_xxs" if self.preset == "iq3_xs" and middle else self.base
 
 
+@lru_cache(maxsize=4096)
 def _fitting(dtype: str, columns: int) -> str:
     """The type itself, or the one in its place where a row is not a whole number of its blocks."""
     found = find_dtype(dtype)
