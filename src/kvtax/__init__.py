@@ -25,6 +25,11 @@ if TYPE_CHECKING:
         UnknownNameError,
         UnsupportedArchitectureError,
     )
+    from kvtax.planning.diff import Diff, diff
+    from kvtax.planning.fit import Fit, fit
+    from kvtax.planning.fit_models import FitModels, fit_models
+    from kvtax.planning.matrix import Matrix, matrix
+    from kvtax.planning.whatif import WhatIf, whatif
     from kvtax.terms import Input, Notice, Term
 
 _PLACES = {
@@ -32,15 +37,25 @@ _PLACES = {
     "Budget": "kvtax.budgets",
     "ConfigError": "kvtax.errors",
     "Deployment": "kvtax.deployment",
+    "Diff": "kvtax.planning.diff",
+    "Fit": "kvtax.planning.fit",
+    "FitModels": "kvtax.planning.fit_models",
     "Input": "kvtax.terms",
     "InputError": "kvtax.errors",
     "KvtaxError": "kvtax.errors",
+    "Matrix": "kvtax.planning.matrix",
     "NotKnownError": "kvtax.errors",
     "Notice": "kvtax.terms",
     "SourceError": "kvtax.errors",
     "Term": "kvtax.terms",
     "UnknownNameError": "kvtax.errors",
     "UnsupportedArchitectureError": "kvtax.errors",
+    "WhatIf": "kvtax.planning.whatif",
+    "diff": "kvtax.planning.diff",
+    "fit": "kvtax.planning.fit",
+    "fit_models": "kvtax.planning.fit_models",
+    "matrix": "kvtax.planning.matrix",
+    "whatif": "kvtax.planning.whatif",
 }
 
 __all__ = [
@@ -48,18 +63,28 @@ __all__ = [
     "Budget",
     "ConfigError",
     "Deployment",
+    "Diff",
+    "Fit",
+    "FitModels",
     "Input",
     "InputError",
     "KvtaxError",
+    "Matrix",
     "NotKnownError",
     "Notice",
     "SourceError",
     "Term",
     "UnknownNameError",
     "UnsupportedArchitectureError",
+    "WhatIf",
     "__version__",
     "architecture",
     "budget",
+    "diff",
+    "fit",
+    "fit_models",
+    "matrix",
+    "whatif",
 ]
 
 

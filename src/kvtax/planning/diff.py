@@ -12,7 +12,7 @@ from kvtax.errors import KvtaxError
 from kvtax.hardware.gpu import Gpu
 from kvtax.planning.causes import Causes, Figures, causes, figures_of
 from kvtax.sources.models import ModelEntry
-from kvtax.sources.saved_budget import SavedBudget
+from kvtax.sources.saved_budget import SavedBudget, read_saved
 
 
 class Side(NamedTuple):
@@ -130,30 +130,56 @@ def saved_side(saved: SavedBudget, *, models: Sequence[ModelEntry] = (), gpus: S
     return Side(saved.name, figures, now.asked, now, saved)
 
 
-def diff(before: Side, after: Side, *, models: Sequence[ModelEntry] = (), gpus: Sequence[Gpu] = ()) -> Diff:
+def diff(
+    before: Side | Budget | Mapping[str, Any] | str,
+    after: Side | Budget | Mapping[str, Any] | str,
+    *,
+    models: Sequence[ModelEntry] = (),
+    gpus: Sequence[Gpu] = (),
+) -> Diff:
     """Why one budget differs from another.
 
     Args:
-        before: A.
-        after: B.
+        before: A: a budget, the fields of a deployment, or the path of a file that `kvtax budget --json` wrote.
+        after: B, likewise.
         models: entries of one's own, looked at before the catalogue.
         gpus: cards of one's own.
 
     Returns:
         Parts that add up to the difference of the pool; shares of the fields and steps of the engine as they come out today.
+
+    Raises:
+        KvtaxError: one of them cannot be sized or read.
+
+    >>> found = diff({"model": "llama-3-8b", "gpu": "l4"}, {"model": "llama-3-8b", "gpu": "l4", "kv_cache_dtype": "fp8"})
+    >>> dict(found.changes), found.causes.request_bytes
+    ({'kv_cache_dtype': 'fp8'}, (1073741824, 536870912))
     """
-    changes = _changes(before.fields, after.fields)
-    if before.budget is None or after.budget is None or before.fields is None:
-        return Diff(before, after, changes, causes(before.figures, after.figures), ())
-    start = before.fields
+    one, other = (_as_side(each, name, models, gpus) for each, name in ((before, "A"), (after, "B")))
+    changes = _changes(one.fields, other.fields)
+    if one.budget is None or other.budget is None or one.fields is None:
+        return Diff(one, other, changes, causes(one.figures, other.figures), ())
+    start = one.fields
 
     def compute(some: Mapping[str, Any]) -> Figures:
         return figures_of(budget(models=models, gpus=gpus, **{**start, **some}))
 
-    found = causes(figures_of(before.budget), figures_of(after.budget), changes, compute)
-    shown = causes(before.figures, after.figures)
-    steps = _steps(before.budget, after.budget, models, gpus)
-    return Diff(before, after, changes, shown._replace(shares=found.shares, in_order=found.in_order), steps)
+    found = causes(figures_of(one.budget), figures_of(other.budget), changes, compute)
+    shown = causes(one.figures, other.figures)
+    steps = _steps(one.budget, other.budget, models, gpus)
+    return Diff(one, other, changes, shown._replace(shares=found.shares, in_order=found.in_order), steps)
+
+
+def _as_side(
+    given: Side | Budget | Mapping[str, Any] | str, name: str, models: Sequence[ModelEntry], gpus: Sequence[Gpu]
+) -> Side:
+    if isinstance(given, Side):
+        return given
+    if isinstance(given, Budget):
+        return Side(name, figures_of(given), given.asked, given)
+    if isinstance(given, str):
+        return saved_side(read_saved(given), models=models, gpus=gpus)
+    return make_side(name, given, models=models, gpus=gpus)
 
 
 def _changes(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
