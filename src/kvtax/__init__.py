@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         UnknownNameError,
         UnsupportedArchitectureError,
     )
+    from kvtax.sweeps.results import SweepResult
+    from kvtax.sweeps.running import sweep
     from kvtax.terms import Input, Notice, Term
 
 _PLACES = {
@@ -38,6 +40,7 @@ _PLACES = {
     "NotKnownError": "kvtax.errors",
     "Notice": "kvtax.terms",
     "SourceError": "kvtax.errors",
+    "SweepResult": "kvtax.sweeps.results",
     "Term": "kvtax.terms",
     "UnknownNameError": "kvtax.errors",
     "UnsupportedArchitectureError": "kvtax.errors",
@@ -54,12 +57,14 @@ __all__ = [
     "NotKnownError",
     "Notice",
     "SourceError",
+    "SweepResult",
     "Term",
     "UnknownNameError",
     "UnsupportedArchitectureError",
     "__version__",
     "architecture",
     "budget",
+    "sweep",
 ]
 
 
@@ -95,3 +100,9 @@ if not TYPE_CHECKING:
         from kvtax.budgets import budget as answer
 
         return answer(*arguments, **fields)
+
+    def sweep(*arguments: Any, **fields: Any) -> Any:
+        """Results of many deployments, as they come: see `kvtax.sweeps.running.sweep`."""
+        from kvtax.sweeps.running import sweep as answers
+
+        return answers(*arguments, **fields)
