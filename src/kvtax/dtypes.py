@@ -107,6 +107,8 @@ def find_dtype(name: str) -> Dtype:
     Raises:
         UnknownNameError: code `unknown-dtype`.
     """
+    if isinstance(name, str) and (known := DTYPES.get(name)) is not None:
+        return known
     key = _word(name)
     dtype = DTYPES.get(_ALIASES.get(key, key))
     if dtype is None:

@@ -53,8 +53,8 @@ def sweep(
         InputError: the file, the grid or the base cannot be understood.
         NotKnownError: a worker ended, or the cluster is not reached.
 
-    >>> [result.verdict for result in sweep(vary={"gpu": ["l4", "h200"]}, model="llama-3-8b")]
-    ['kv_too_small', 'fits']
+    >>> [result.verdict for result in sweep(vary={"gpu": ["rtx-3060", "h200"]}, model="llama-3-8b")]
+    ['out_of_memory', 'fits']
     """
     axes = read_axes(vary)
     source_words = False

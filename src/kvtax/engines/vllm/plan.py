@@ -299,7 +299,8 @@ class VllmPlan(Plan):
         """Caches of one rank in another format than kv_cache_dtype."""
         architecture = self.question.architecture
         placed = zip(architecture.caches, architecture.cache_layers, strict=True)
-        found = [(cache.per_rank(self.cache_ranks), stages.layer_format(self, layer)) for cache, layer in placed]
+        format_of = stages.layer_formats(self)
+        found = [(cache.per_rank(self.cache_ranks), format_of(layer)) for cache, layer in placed]
         return [(cache, kv) for cache, kv in found if kv != self.kv_cache_dtype]
 
     def figures(self, answer: Answer) -> list[Term]:
