@@ -150,7 +150,7 @@ def allocation(tensors: Sequence[RankTensor]) -> Allocation:
     return _allocation(tuple(tensors))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _allocation(tensors: tuple[RankTensor, ...]) -> Allocation:
     # the same rank is asked for again and again where lengths and limits are compared
     return allocate(_sizes(tensors))

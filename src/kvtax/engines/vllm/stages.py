@@ -103,7 +103,8 @@ def lay_out(plan: VllmPlan, loaded: list[Loaded], in_flight: int, max_num_batche
     placed = list(zip(architecture.cache_layers, architecture.caches, strict=True))
     placed += [(architecture.num_hidden_layers, cache) for cache in plan.draft.caches]
     kept = [(layer, cache) for layer, cache in placed if cache.kind not in ("shared", "no_cache")]
-    on_rank = [(layer, cache.per_rank(tp)) for layer, cache in kept]
+    ranked = {id(cache): cache.per_rank(tp) for cache in {id(cache): cache for _, cache in kept}.values()}
+    on_rank = [(layer, ranked[id(cache)]) for layer, cache in kept]
     layout, specs = _layout(plan, on_rank, in_flight, max_num_batched_tokens)
     format_of = layer_formats(plan)
     found = []
