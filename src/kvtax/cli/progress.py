@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -21,9 +22,10 @@ class Progress:
     """
 
     def __init__(self, values: Mapping[str, Any], total: int | None, done: int = 0) -> None:
-        terminal = sys.stderr is not None and sys.stderr.isatty()
+        terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._shown = terminal and not values.get("quiet")
-        self._plain = values.get("color") == "never"
+        colour = values.get("color") or ("never" if os.environ.get("NO_COLOR") else "auto")
+        self._plain = colour == "never"
         self._total, self._first, self._done = total, done, done
         self._start = time.monotonic()
         self._bar: Any = None
@@ -58,7 +60,8 @@ class Progress:
                 *columns,
                 progress.TimeRemainingColumn(),
             ]
-        console = Console(stderr=True, no_color=self._plain or None)
+        # that it is a terminal is known; rich would take an empty FORCE_COLOR for a no
+        console = Console(stderr=True, no_color=self._plain, force_terminal=True)
         self._bar = progress.Progress(*columns, console=console, transient=True, expand=True)
         self._task = self._bar.add_task("", total=self._total, completed=self._done, rate="")
         self._bar.start()

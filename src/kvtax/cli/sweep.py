@@ -58,17 +58,16 @@ def run(values: Mapping[str, Any]) -> int:
     settle_network(values)
     axes = read_axes(values["vary"])
     source = _source(values, axes)
-    job = _job(values, axes, source, kind, gpus)
-    stamp = _stamp(job, source, models, kind)
-    target = _target(values, job, kind, stamp)
-    try:
-        return _run(values, job, source, executor, models, target)
-    except KeyboardInterrupt:
-        if values.get("output") and stamp["input"] is not None:
-            say("what is done is kept: the same command with --resume goes on")
-        raise
-    finally:
-        target.close()
+    with contextlib.nullcontext() if source is None else contextlib.closing(source):
+        job = _job(values, axes, source, kind, gpus)
+        stamp = _stamp(job, source, models, kind)
+        with contextlib.closing(_target(values, job, kind, stamp)) as target:
+            try:
+                return _run(values, job, source, executor, models, target)
+            except KeyboardInterrupt:
+                if values.get("output") and stamp["input"] is not None:
+                    say("what is done is kept: the same command with --resume goes on")
+                raise
 
 
 def _run(
@@ -174,11 +173,11 @@ def _source(values: Mapping[str, Any], axes: Sequence[Axis]) -> Source | None:
 
 
 def _same_file(path: str, other: str) -> bool:
-    places = [os.path.realpath(os.path.expanduser(name)) for name in (path, other)]
     try:
-        return os.path.samefile(*places)
+        places = [os.path.realpath(os.path.expanduser(name)) for name in (path, other)]
+        return places[0] == places[1] or os.path.samefile(*places)
     except (OSError, ValueError):
-        return places[0] == places[1]
+        return False
 
 
 def _job(

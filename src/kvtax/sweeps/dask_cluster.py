@@ -9,6 +9,7 @@ its connections take TLS with certificates on both sides (`tls://`); Ray's clien
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any
@@ -19,7 +20,10 @@ from kvtax.sweeps.answers import Answers, answer_chunk
 from kvtax.sweeps.executors import in_order
 from kvtax.sweeps.job import Chunk, Job
 
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 5
+_ADDRESS = re.compile(r"(tcp|tls|ws|wss)://[A-Za-z0-9._:\[\]%-]+:[0-9]{1,5}")
+PATIENCE_SECONDS = 10
+"""How long an answer may take before it is asked whether anyone works on it [s]."""
 _MOST_AHEAD = 512
 
 
@@ -40,9 +44,11 @@ def run_dask(job: Job, chunks: Iterable[Chunk], address: str) -> Iterator[Answer
         threads = _check_workers(client, address)
         stamp = catalogue_stamp()
         ahead = min(2 * threads + 2, _MOST_AHEAD)
-        held = client.scatter(job, broadcast=True, hash=False) if threads else job
+        held = client.scatter(job, broadcast=True, hash=False)
         yield from in_order(
-            lambda chunk: client.submit(answer_elsewhere, stamp, held, chunk, pure=False), chunks, ahead
+            lambda chunk: _Elsewhere(client, client.submit(answer_elsewhere, stamp, held, chunk, pure=False)),
+            chunks,
+            ahead,
         )
     except KvtaxError:
         raise
@@ -52,6 +58,26 @@ def run_dask(job: Job, chunks: Iterable[Chunk], address: str) -> Iterator[Answer
         raise _lost(error, address) from None
     finally:
         client.close(timeout=2)
+
+
+class _Elsewhere:
+    """An answer that a cluster owes, for which it is not waited once no worker is left."""
+
+    def __init__(self, client: Any, future: Any) -> None:
+        self._client, self._future = client, future
+
+    def result(self) -> Answers:
+        while True:
+            try:
+                answers: Answers = self._future.result(timeout=PATIENCE_SECONDS)
+                return answers
+            except TimeoutError:
+                if not self._client.nthreads():
+                    raise NotKnownError(
+                        "the cluster has no workers any more",
+                        code="worker-died",
+                        hint="a worker that runs out of memory is killed: give workers more, or use fewer threads in each",
+                    ) from None
 
 
 def answer_elsewhere(stamp: dict[str, str], job: Job, chunk: Chunk) -> Answers:
@@ -75,16 +101,16 @@ def _connect(address: str) -> Any:
             code="missing-extra",
             hint="pip install 'kvtax[dask]'",
         ) from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    try:
-        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (ValueError, TypeError) as error:
+    if not _ADDRESS.fullmatch(address):
         raise InputError(
-            f"is not the address of a scheduler: {str(error)[:160]}",
+            "is not the address of a scheduler",
             code="invalid-input",
             where=address[:96],
             hint="as `dask scheduler` prints it: tcp://HOST:8786",
-        ) from None
+        )
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    try:
+        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except Exception as error:  # noqa: BLE001  OSError, TimeoutError, errors of TLS
         raise NotKnownError(
             f"the scheduler at {address[:96]} is not reached: {type(error).__name__}",

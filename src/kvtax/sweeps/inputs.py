@@ -31,7 +31,8 @@ class Source(NamedTuple):
         columns: fields that the columns stand for; None where each line has its own (JSONL).
         line_count: lines, at most; None where that is not known beforehand.
         digest: of the bytes of the file; None where it cannot be read twice (a pipe).
-        path: of the file; None for standard input.
+        path: of a file that can be read again; None for any other.
+        stream: that the lines come from.
     """
 
     format: str
@@ -40,6 +41,11 @@ class Source(NamedTuple):
     line_count: int | None
     digest: str | None
     path: str | None
+    stream: BinaryIO
+
+    def close(self) -> None:
+        """Close the file; standard input stays open."""
+        _close(self.stream)
 
 
 class Size(NamedTuple):
@@ -78,15 +84,39 @@ def open_source(path: str, input_format: str | None, keep: Sequence[str] = ()) -
         )
     where = "stdin" if path == "-" else safe(path)
     stream, regular = _open(path, where)
-    if chosen == PARQUET:
-        return _open_parquet(stream, path, where, regular, keep)
+    try:
+        return _read_head(stream, chosen, path, where, regular, keep)
+    except BaseException:
+        _close(stream)
+        raise
+
+
+def _read_head(stream: BinaryIO, chosen: str, path: str, where: str, regular: bool, keep: Sequence[str]) -> Source:
+    """The source of a file whose first bytes are read."""
+    if chosen == PARQUET and not regular:
+        raise InputError(
+            "Parquet is read from a file", code="invalid-input", where=where, hint="a pipe takes jsonl or csv"
+        )
     size = _measure(stream) if regular else None
-    names, lines = csv_lines(stream, where) if chosen == CSV else (None, json_lines(stream, where))
+    count = size and size.lines
+    names: tuple[str, ...] | None = None
+    if chosen == PARQUET:
+        from kvtax.sweeps.parquet import read_parquet
+
+        names, count, lines = read_parquet(stream, where)
+    elif chosen == CSV:
+        names, lines = csv_lines(stream, where)
+    else:
+        lines = json_lines(stream, where)
     columns = None if names is None else check_columns(names, keep, where)
     _check_kept(names, keep, where)
-    return Source(
-        chosen, lines, columns, size and size.lines, size and size.digest, path if regular and path != "-" else None
-    )
+    again = path if regular and path != "-" else None
+    return Source(chosen, lines, columns, count, size and size.digest, again, stream)
+
+
+def _close(stream: BinaryIO) -> None:
+    if sys.stdin is None or stream is not getattr(sys.stdin, "buffer", None):
+        stream.close()
 
 
 def fields_of_lines(source: Source, keep: Sequence[str]) -> tuple[str, ...]:
@@ -144,20 +174,6 @@ def _measure(stream: BinaryIO) -> Size:
         last = data[-1:]
     stream.seek(0)
     return Size(lines + (last != b"\n"), digest.hexdigest())
-
-
-def _open_parquet(stream: BinaryIO, path: str, where: str, regular: bool, keep: Sequence[str]) -> Source:
-    from kvtax.sweeps.parquet import read_parquet
-
-    if not regular:
-        raise InputError(
-            "Parquet is read from a file", code="invalid-input", where=where, hint="a pipe takes jsonl or csv"
-        )
-    digest = _measure(stream).digest
-    names, count, lines = read_parquet(stream, where)
-    columns = check_columns(names, keep, where)
-    _check_kept(names, keep, where)
-    return Source(PARQUET, lines, columns, count, digest, path)
 
 
 def _check_kept(names: Sequence[str] | None, keep: Sequence[str], where: str) -> None:

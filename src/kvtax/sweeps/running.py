@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from kvtax.planning.grid import read_axes
 from kvtax.sources.models import ModelEntry
 from kvtax.sweeps.answers import Answers
 from kvtax.sweeps.executors import Executor, choose_executor
-from kvtax.sweeps.inputs import CSV, open_source
+from kvtax.sweeps.inputs import CSV, Source, open_source
 from kvtax.sweeps.job import RESULTS, Job, cut, read_base
 from kvtax.sweeps.lines import Line
 from kvtax.sweeps.lookups import Lookups
@@ -57,19 +58,21 @@ def sweep(
     ['out_of_memory', 'fits']
     """
     axes = read_axes(vary)
-    source_words = False
+    fields = read_base(base, axes)
+    executor = choose_executor(None, scheduler, None if scheduler else workers)
+    source: Source | None = None
     if isinstance(deployments, str | os.PathLike):
         source = open_source(os.fspath(deployments), None, keep)
-        lines, source_words = source.lines, source.format == CSV
+        lines: Iterable[Line] = source.lines
     elif deployments is None:
         if not axes:
             raise InputError("neither deployments nor a grid is given", code="no-input", hint="vary={...}")
-        lines = iter((Line(None, {}),))
+        lines = (Line(None, {}),)
     else:
         lines = _lines(deployments)
-    job = Job(read_base(base, axes), axes, source_words, tuple(keep), RESULTS, (), full, tuple(gpus))
-    executor = choose_executor(None, scheduler, None if scheduler else workers)
-    return _results(run_job(job, lines, executor, models))
+    words = source is not None and source.format == CSV
+    job = Job(fields, axes, words, tuple(keep), RESULTS, (), full, tuple(gpus))
+    return _results(run_job(job, lines, executor, models), source)
 
 
 def run_job(
@@ -97,6 +100,7 @@ def _lines(deployments: Iterable[Mapping[str, Any] | Deployment]) -> Iterator[Li
             yield Line(number, None, InputError(f"is no mapping of fields: {fields!r:.64}", code="invalid-input"))
 
 
-def _results(answers: Iterator[Answers]) -> Iterator[SweepResult]:
-    for chunk in answers:
-        yield from chunk.results
+def _results(answers: Iterator[Answers], source: Source | None) -> Iterator[SweepResult]:
+    with contextlib.nullcontext() if source is None else contextlib.closing(source):
+        for chunk in answers:
+            yield from chunk.results

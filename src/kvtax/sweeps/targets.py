@@ -21,7 +21,7 @@ from kvtax.safe_text import safe
 from kvtax.sources.write_whole import write_whole
 from kvtax.sweeps.results import BUG
 
-JOURNAL, ROWS = ".kvtax-sweep", ".kvtax-sweep-rows"
+JOURNAL, ROWS, HALF = ".kvtax-sweep", ".kvtax-sweep-rows", ".kvtax-sweep-half"
 _SCHEMA = "kvtax.sweep-journal/1"
 _NO_ERROR = b'"error":null'
 
@@ -147,7 +147,7 @@ class File:
             raise self._refuse("holds an unfinished sweep", "file-exists", "--resume goes on, --overwrite begins anew")
         if there and not overwrite:
             raise self._refuse("is there already", "file-exists", "--overwrite replaces it")
-        for path in (self._journal, self._path, self._rows_path):
+        for path in (self._journal, self._path, self._path + ROWS, self._path + HALF):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         journal = {"schema": _SCHEMA, **stamp}
@@ -226,8 +226,9 @@ class File:
             os.fsync(self._file.fileno())
             if self._convert is not None:
                 self._file.seek(0)
-                folder, name = os.path.split(self._path)
-                temporary = os.path.join(folder, f".{name[:64]}.{os.urandom(6).hex()}.tmp")
+                temporary = self._path + HALF
+                with contextlib.suppress(FileNotFoundError):  # of a run that was killed just here
+                    os.unlink(temporary)
                 self._convert((line.decode() for line in self._file), self._path, temporary)
             self._file.close()
             if self._convert is not None:
