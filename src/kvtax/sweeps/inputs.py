@@ -106,6 +106,7 @@ def _read_head(stream: BinaryIO, chosen: str, path: str, where: str, regular: bo
         names, count, lines = read_parquet(stream, where)
     elif chosen == CSV:
         names, lines = csv_lines(stream, where)
+        count = count and count - 1
     else:
         lines = json_lines(stream, where)
     columns = None if names is None else check_columns(names, keep, where)
