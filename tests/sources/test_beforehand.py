@@ -12,7 +12,7 @@ from tiny_models import CONFIG, safetensors_folder
 
 
 def travelled(name, extra=()):
-    return make_model(name, pickle.loads(pickle.dumps(gather(name, extra))))
+    return make_model(name, pickle.loads(pickle.dumps(gather(name, extra))))  # noqa: S301
 
 
 def test_the_catalogue_needs_nothing():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, count
 from typing import Protocol
 
 from kvtax.errors import InputError, NotKnownError
@@ -17,6 +18,9 @@ from kvtax.sweeps.job import Chunk, Job
 SMALL_ROWS = 256
 """So few deployments are answered sooner than a process starts."""
 MOST_WORKERS = 1024
+_TURNS_BETWEEN = 64
+"""Chunks between two looks for cycles of objects."""
+_turns = count(1)
 _job = Job()
 
 
@@ -29,9 +33,9 @@ class Pending(Protocol):
 
 def usable_cores() -> int:
     """Cores that this process may use."""
-    count = getattr(os, "process_cpu_count", None)
-    if count is not None:
-        return count() or 1
+    counted = getattr(os, "process_cpu_count", None)
+    if counted is not None:
+        return counted() or 1
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
@@ -119,6 +123,7 @@ def _begin(job: Job) -> None:
     """What a worker does first: keep the job, leave Ctrl-C to the first process, and end when that one does."""
     global _job
     _job = job
+    gc.disable()  # looking for cycles at every turn costs a tenth: `_answer` does it now and then
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -134,7 +139,10 @@ def _end_with_parent() -> None:
 
 
 def _answer(chunk: Chunk) -> Answers:
-    return answer_chunk(_job, chunk)
+    answers = answer_chunk(_job, chunk)
+    if next(_turns) % _TURNS_BETWEEN == 0:
+        gc.collect()
+    return answers
 
 
 Executor = Callable[[Job, Iterable[Chunk]], Iterator[Answers]]
@@ -157,8 +165,8 @@ def choose_executor(name: str | None, scheduler: str | None, workers: int | None
     if chosen == "processes":
         if scheduler:
             raise InputError("--scheduler goes with --executor dask", code="usage")
-        count = check_workers(workers)
-        return lambda job, chunks: run_processes(job, chunks, count)
+        processes = check_workers(workers)
+        return lambda job, chunks: run_processes(job, chunks, processes)
     if not scheduler:
         raise InputError(
             "no scheduler is named", code="usage", hint="--scheduler tcp://HOST:8786, as `dask scheduler` prints it"
