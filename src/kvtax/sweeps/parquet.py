@@ -1,7 +1,9 @@
 """Parquet in and out, by row groups, with pyarrow: an optional extra, since it is larger than all the rest together.
 
-Measured (2026-11, Linux x86-64, Python 3.11, installed size with what it needs): pyarrow 26.0 alone, no dependency; fastparquet needs
-numpy, pandas and cramjam; polars cannot write row groups as they come. All have wheels for Python 3.11 to 3.14 on three systems.
+Measured (2026-12, Linux x86-64, Python 3.11, installed size of each with what it needs): pyarrow 26.0 169 MB, one package, imported in
+0.20 s; fastparquet 177 MB in eight packages, 0.33 s; polars 180 MB, which writes no file group by group as rows come; duckdb 68 MB, 0.09 s,
+a database with SQL, extensions and threads of its own between us and the bytes. pyarrow is the format's own implementation, takes row
+groups as they are handed over and writes the same bytes for the same rows; it has wheels for Python 3.11 to 3.14 on three systems.
 """
 
 from __future__ import annotations
