@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from kvtax.planning.fit_models import FitModels, fit_models
     from kvtax.planning.matrix import Matrix, matrix
     from kvtax.planning.whatif import WhatIf, whatif
+    from kvtax.sweeps.results import SweepResult
+    from kvtax.sweeps.running import sweep
     from kvtax.terms import Input, Notice, Term
 
 _PLACES = {
@@ -47,6 +49,7 @@ _PLACES = {
     "NotKnownError": "kvtax.errors",
     "Notice": "kvtax.terms",
     "SourceError": "kvtax.errors",
+    "SweepResult": "kvtax.sweeps.results",
     "Term": "kvtax.terms",
     "UnknownNameError": "kvtax.errors",
     "UnsupportedArchitectureError": "kvtax.errors",
@@ -73,6 +76,7 @@ __all__ = [
     "NotKnownError",
     "Notice",
     "SourceError",
+    "SweepResult",
     "Term",
     "UnknownNameError",
     "UnsupportedArchitectureError",
@@ -84,6 +88,7 @@ __all__ = [
     "fit",
     "fit_models",
     "matrix",
+    "sweep",
     "whatif",
 ]
 
@@ -120,3 +125,9 @@ if not TYPE_CHECKING:
         from kvtax.budgets import budget as answer
 
         return answer(*arguments, **fields)
+
+    def sweep(*arguments: Any, **fields: Any) -> Any:
+        """Results of many deployments, as they come: see `kvtax.sweeps.running.sweep`."""
+        from kvtax.sweeps.running import sweep as answers
+
+        return answers(*arguments, **fields)

@@ -107,9 +107,8 @@ def find_dtype(name: str) -> Dtype:
     Raises:
         UnknownNameError: code `unknown-dtype`.
     """
-    dtype = DTYPES.get(name) if isinstance(name, str) else None
-    if dtype is not None:
-        return dtype
+    if isinstance(name, str) and (known := DTYPES.get(name)) is not None:
+        return known
     key = _word(name)
     dtype = DTYPES.get(_ALIASES.get(key, key))
     if dtype is None:

@@ -18,6 +18,12 @@ def safe(text: str, maximum: int = MAXIMUM_CHARACTERS) -> str:
     return "".join(letter if letter.isprintable() else _code(letter) for letter in text)
 
 
+def csv_text(text: str) -> str:
+    """A text cell that no spreadsheet takes for a formula."""
+    text = safe(text, 2000)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+
+
 def _code(letter: str) -> str:
     number = ord(letter)
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

@@ -81,6 +81,7 @@ CASES = {
     "engines-help": ("engines", "--help"),
     "gguf-help": ("gguf", "--help"),
     "cache-help": ("cache", "--help"),
+    "sweep-help": ("sweep", "--help"),
     "unknown-model": ("budget", "-m", "lama-3-8b", "-g", "l4"),
 }
 FIXED = {

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gpus": ("kvtax.cli.gpus", "The cards of the catalogue, with the memory that engines see."),
     "engines": ("kvtax.cli.engines", "The engines whose rules are known, and how far real servers lay from them."),
     "gguf": ("kvtax.cli.gguf", "The GGUF quantisations of a repository or folder, and which of them fit a card."),
+    "sweep": ("kvtax.cli.sweep", "Many budgets: a file or a grid of deployments in, one result a line out."),
     "cache": ("kvtax.cli.cache", "Where answers of the hub are kept, and how to remove them."),
 }
 

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kvtax.units import MIB, ceil_div
+from kvtax.units import MIB
 
 ROUNDING = 512
 """Every block is a multiple of this [bytes]."""
@@ -50,7 +50,7 @@ def allocate(sizes: Iterable[int]) -> Allocation:
     requested = allocated = reserved = small = 0
     for size in sizes:
         requested += size
-        needed = ceil_div(size, ROUNDING) * ROUNDING
+        needed = -(-size // ROUNDING) * ROUNDING
         if needed <= SMALL:
             small += needed
             continue
@@ -58,10 +58,10 @@ def allocate(sizes: Iterable[int]) -> Allocation:
         if index < len(free):
             block = free.pop(index)
         else:
-            block = LARGE_SEGMENT if needed < LARGE else ceil_div(needed, SMALL_SEGMENT) * SMALL_SEGMENT
+            block = LARGE_SEGMENT if needed < LARGE else -(-needed // SMALL_SEGMENT) * SMALL_SEGMENT
             reserved += block
         if block - needed > SMALL:
             insort(free, block - needed)
             block = needed
         allocated += block
-    return Allocation(requested, allocated + small, reserved + ceil_div(small, SMALL_SEGMENT) * SMALL_SEGMENT)
+    return Allocation(requested, allocated + small, reserved + -(-small // SMALL_SEGMENT) * SMALL_SEGMENT)

@@ -150,40 +150,66 @@ def allocation(tensors: Sequence[RankTensor]) -> Allocation:
     return _allocation(tuple(tensors))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _allocation(tensors: tuple[RankTensor, ...]) -> Allocation:
     # the same rank is asked for again and again where lengths and limits are compared
     return allocate(_sizes(tensors))
 
 
+class _Module(NamedTuple):
+    """What one group of tensors adds to each layer that it is in: the module it is part of, and the sizes of its copies [bytes]."""
+
+    name: tuple[str, str]
+    sizes: tuple[int, ...]
+    merged: bool
+
+
 def _sizes(tensors: Sequence[RankTensor]) -> list[int]:
-    """Sizes in the order in which modules are made: layer by layer, stack by stack."""
-    stacks: dict[str, dict[int, dict[tuple[str, ...], list[int]]]] = {}
+    """Sizes in the order in which modules are made: layer by layer, stack by stack.
+
+    Most layers of a stack hold the same groups: their sizes are worked out once.
+    """
+    stacks: dict[str, list[tuple[tuple[int, ...], _Module]]] = {}
     for tensor in tensors:
-        names = tensor.name.split(".")
         stack = tensor.name.partition("*")[0] if tensor.layers else tensor.component
-        fused = [_FUSED.get(name, name) for name in names]
-        merged = tensor.component == "routed_experts" or fused != names
-        layers = tensor.layers or (0,)
-        size = element_bytes(tensor.elements, tensor.dtype) // len(layers)
-        copies = tensor.copies // len(layers) or 1
-        module = (".".join(fused), tensor.dtype)
-        by_layer = stacks.setdefault(stack, {})
-        for layer in layers:
-            held = by_layer.setdefault(layer, {}).setdefault(module, [])
-            if not merged:
-                held.extend([size // copies] * copies)
-            elif held:
-                held[0] += size
-            else:
-                held.append(size)
-    return [
-        size
-        for layers in stacks.values()
-        for _, modules in sorted(layers.items())
-        for held in modules.values()
-        for size in held
-    ]
+        stacks.setdefault(stack, []).append((tensor.layers or (0,), _module(tensor)))
+    found: list[int] = []
+    for groups in stacks.values():
+        bits = {layers: 1 << place for place, layers in enumerate(dict.fromkeys(layers for layers, _ in groups))}
+        held: dict[int, int] = {}
+        for layers, bit in bits.items():
+            for layer in layers:
+                held[layer] = held.get(layer, 0) | bit
+        marked = [(bits[layers], module) for layers, module in groups]
+        alike: dict[int, list[int]] = {}
+        for _, mask in sorted(held.items()):
+            if mask not in alike:
+                alike[mask] = _layer_sizes(module for bit, module in marked if mask & bit)
+            found += alike[mask]
+    return found
+
+
+def _module(tensor: RankTensor) -> _Module:
+    names = tensor.name.split(".")
+    fused = [_FUSED.get(name, name) for name in names]
+    layers = len(tensor.layers or (0,))
+    size = element_bytes(tensor.elements, tensor.dtype) // layers
+    if tensor.component == "routed_experts" or fused != names:
+        return _Module((".".join(fused), tensor.dtype), (size,), merged=True)
+    copies = tensor.copies // layers or 1
+    return _Module((".".join(fused), tensor.dtype), (size // copies,) * copies, merged=False)
+
+
+def _layer_sizes(modules: Iterable[_Module]) -> list[int]:
+    """Sizes of one layer's tensors: those of a merged module are one."""
+    held: dict[tuple[str, str], list[int]] = {}
+    for module in modules:
+        sizes = held.setdefault(module.name, [])
+        if module.merged and sizes:
+            sizes[0] += module.sizes[0]
+        else:
+            sizes += module.sizes
+    return [size for sizes in held.values() for size in sizes]
 
 
 def latent_copies_bytes(tensors: Iterable[RankTensor], element_bytes: int, *, always: bool = False) -> int:

@@ -94,11 +94,15 @@ def make_axis(name: str, values: Iterable[Any]) -> Axis:
     Raises:
         InputError: a value is given twice.
     """
-    found: list[Any] = []
-    for value in values:
-        if value in found:
+    found = list(values)
+    try:
+        if len(set(found)) == len(found):
+            return Axis(name, tuple(found))
+    except TypeError:  # a config at hand has no hash
+        pass
+    for place, value in enumerate(found):
+        if value in found[:place]:
             raise InputError(f"{value!r:.64} is given twice", code="value-given-twice", where=name)
-        found.append(value)
     return Axis(name, tuple(found))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from kvtax.errors import UnknownNameError
@@ -29,6 +30,15 @@ def find_gpu(name: str, extra: Sequence[Gpu] = ()) -> Gpu:
     for gpu in extra:
         if any(key(known) in wanted for known in (gpu.id, *gpu.aliases)):
             return gpu
+    found = _find_shipped(name)
+    if found is None:
+        raise _unknown(name, extra)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _find_shipped(name: str) -> Gpu | None:
+    """The card of the catalogue; None where there is none, an error where there are several."""
     index = _file("index")
     card, profile = split_slice(name[:200])
     for spelling in keys(card):
@@ -43,7 +53,7 @@ def find_gpu(name: str, extra: Sequence[Gpu] = ()) -> Gpu:
                 gpu = _pick(_load(index["names"][spelling]), profile)
                 if gpu.nominal_gb == int(words[-1][:9]):
                     return gpu
-    raise _unknown(name, extra)
+    return None
 
 
 def list_gpus() -> tuple[Gpu, ...]:

@@ -45,6 +45,8 @@ class Model(NamedTuple):
 
 
 _FOUND: dict[str, Model] = {}
+GIVEN: dict[str, Model | KvtaxError] = {}
+"""What was looked up beforehand, in another process it may be (`sources.beforehand`): these names are looked up nowhere."""
 
 
 def find(model: str | Mapping[str, Any] | Model, extra: Sequence[ModelEntry] = ()) -> Model:
@@ -62,6 +64,11 @@ def find(model: str | Mapping[str, Any] | Model, extra: Sequence[ModelEntry] = (
         architecture = read_architecture(model, class_defaults)
         code = _about_code(model)
         return Model("(config)", "the config that was given", architecture, None, (*code, *_about(architecture)))
+    if model in GIVEN:
+        given = GIVEN[model]
+        if isinstance(given, KvtaxError):
+            raise given.with_traceback(None)
+        return given
     place = place_of(model)
     if place is not None:
         return _of_place(place)
@@ -71,7 +78,7 @@ def find(model: str | Mapping[str, Any] | Model, extra: Sequence[ModelEntry] = (
         entry = find_model(model, extra)
     except KvtaxError as error:
         return _of_place(place_elsewhere(model, error))
-    found = _of_facts(model, entry) if entry.facts else _of_entry(model, entry, extra)
+    found = _read_facts(model, entry) if entry.facts else of_entry(model, entry, extra)
     if not extra and len(_FOUND) < 512:
         _FOUND[model] = found
     return found
@@ -85,21 +92,25 @@ def _of_place(place: Place) -> Model:
     return read_once(place.name, lambda: model_of(place.read()), place.folder)
 
 
-def _of_facts(name: str, entry: ModelEntry) -> Model:
+def _read_facts(name: str, entry: ModelEntry) -> Model:
     """A user's own model, from the facts that were read of it when it was added."""
     from kvtax.sources.found_json import read_facts
     from kvtax.sources.found_model import model_of
     from kvtax.sources.recent import read_once
 
     path = entry.facts or ""
-    found = read_once(path, lambda: model_of(read_facts(path)), os.path.dirname(path))
+    return of_facts(name, entry, read_once(path, lambda: model_of(read_facts(path)), os.path.dirname(path)))
+
+
+def of_facts(name: str, entry: ModelEntry, found: Model) -> Model:
+    """A user's own model, of what its facts file holds."""
     notices = (*found.notices, *_about_hidden(name))
     source = f"catalogue: {entry.source}, as read from {found.source}"
     return found._replace(id=entry.id, source=source, entry=entry, notices=notices)
 
 
-def _of_entry(model: str, entry: ModelEntry, extra: Sequence[ModelEntry]) -> Model:
-    """A model of the catalogue."""
+def of_entry(model: str, entry: ModelEntry, extra: Sequence[ModelEntry]) -> Model:
+    """A model of the catalogue, from its config."""
     try:
         architecture = read_architecture(
             read_config(entry), class_defaults, extra_quantization=read_quant_config(entry)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kvtax.safe_text import safe
+from kvtax.safe_text import csv_text, safe
+
+__all__ = ["csv_text", "html", "markdown"]
 
 _MARKDOWN = str.maketrans({letter: f"\\{letter}" for letter in "\\`*_[]<>|#~"} | {"@": "@\u2060", "&": "&amp;"})
 
@@ -10,12 +12,6 @@ _MARKDOWN = str.maketrans({letter: f"\\{letter}" for letter in "\\`*_[]<>|#~"} |
 def markdown(text: str) -> str:
     """Text for a Markdown cell or line: its own punctuation stays visible and does nothing; nobody is mentioned."""
     return safe(text).translate(_MARKDOWN)
-
-
-def csv_text(text: str) -> str:
-    """A text cell that no spreadsheet takes for a formula."""
-    text = safe(text, 2000)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
 def html(text: str) -> str:

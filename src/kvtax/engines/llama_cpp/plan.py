@@ -23,9 +23,8 @@ from kvtax.engines.base import Plan, Version, find_rule
 from kvtax.engines.llama_cpp import budgeting, cache, compute, rules, settle, terms
 from kvtax.engines.llama_cpp.budgeting import Load, Machine
 from kvtax.engines.llama_cpp.cache import Context
-from kvtax.engines.llama_cpp.from_architecture import shape_of
 from kvtax.engines.llama_cpp.machine import make_machine
-from kvtax.engines.llama_cpp.weights import File, gguf_file, real_file
+from kvtax.engines.llama_cpp.weights import File, plain_file, real_file
 from kvtax.terms import Notice, Term
 from kvtax.units import format_bytes
 
@@ -96,10 +95,8 @@ class LlamaCppPlan(Plan):
         deployment, architecture = self.question.deployment, self.question.architecture
         if architecture.gguf is not None:
             return architecture.gguf.shape, real_file(architecture.gguf)
-        shape = shape_of(architecture)
         fused = bool(self.rule("fused_qkv_is_value"))
-        file = gguf_file(architecture, shape, deployment.quantization, deployment.dtype, fused_qkv_is_value=fused)
-        return shape, file
+        return plain_file(architecture, deployment.quantization, deployment.dtype, fused)
 
     # ---- versions ----
 

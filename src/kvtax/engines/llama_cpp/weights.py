@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from kvtax.architectures.architecture import Architecture
@@ -13,6 +14,7 @@ from kvtax.architectures.gguf.tensor import GgufTensor
 from kvtax.dtypes import find_dtype
 from kvtax.engines.llama_cpp import inventory
 from kvtax.engines.llama_cpp.converted import converted
+from kvtax.engines.llama_cpp.from_architecture import shape_of
 from kvtax.engines.llama_cpp.placement import Weights, weigh
 from kvtax.engines.llama_cpp.presets import find_preset, tensor_types
 
@@ -53,6 +55,19 @@ def real_file(gguf: Gguf) -> File:
 def _weigh(shape: Shape, tensors: Sequence[GgufTensor], types: Sequence[str]) -> Weights:
     found = weigh(tensors, types, len(shape.layers), padded=True)
     return found._replace(tied_in_ram=shape.arch in traits.EMBEDDED_TWICE)
+
+
+@lru_cache(maxsize=256)
+def plain_file(
+    architecture: Architecture, quantization: str | None, dtype: str | None, fused_qkv_is_value: bool
+) -> tuple[Shape, File]:
+    """The hyper-parameters of a checkpoint and its `gguf_file`: the same for every card and length, so it is kept.
+
+    Raises:
+        KvtaxError: no such file can be made.
+    """
+    shape = shape_of(architecture)
+    return shape, gguf_file(architecture, shape, quantization, dtype, fused_qkv_is_value=fused_qkv_is_value)
 
 
 def gguf_file(

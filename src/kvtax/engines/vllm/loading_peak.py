@@ -60,9 +60,13 @@ def _plain_bytes(plan: VllmPlan, stage: Stage) -> int:
 
 def _largest_layer(stage: Stage) -> int:
     """The bytes of the layer that has most."""
-    layers: dict[int, int] = {}
+    alike: dict[tuple[int, ...], int] = {}
     for tensor in stage.tensors:
-        for layer in tensor.layers:
+        if tensor.layers:
             size = element_bytes(tensor.elements, tensor.dtype) // len(tensor.layers)
+            alike[tensor.layers] = alike.get(tensor.layers, 0) + size
+    layers: dict[int, int] = {}
+    for held, size in alike.items():
+        for layer in held:
             layers[layer] = layers.get(layer, 0) + size
     return max(layers.values(), default=0)

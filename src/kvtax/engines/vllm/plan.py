@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvtax.architectures.cache import LayerCache, Recurrent
 from kvtax.deployment import Deployment
-from kvtax.dtypes import find_dtype
+from kvtax.dtypes import TURBOQUANT_BITS, find_dtype
 from kvtax.engines.answer import (
     Answer,
     Host,
@@ -297,9 +297,12 @@ class VllmPlan(Plan):
 
     def _other_formats(self) -> list[tuple[LayerCache, str]]:
         """Caches of one rank in another format than kv_cache_dtype."""
+        if self.kv_cache_dtype not in TURBOQUANT_BITS:
+            return []
         architecture = self.question.architecture
         placed = zip(architecture.caches, architecture.cache_layers, strict=True)
-        found = [(cache.per_rank(self.cache_ranks), stages.layer_format(self, layer)) for cache, layer in placed]
+        format_of = stages.layer_formats(self)
+        found = [(cache.per_rank(self.cache_ranks), format_of(layer)) for cache, layer in placed]
         return [(cache, kv) for cache, kv in found if kv != self.kv_cache_dtype]
 
     def figures(self, answer: Answer) -> list[Term]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvtax.architectures.cache import CrossAttention, LayerCache, Recurrent
@@ -102,8 +103,10 @@ def lay_out(plan: VllmPlan, loaded: list[Loaded], in_flight: int, max_num_batche
     placed = list(zip(architecture.cache_layers, architecture.caches, strict=True))
     placed += [(architecture.num_hidden_layers, cache) for cache in plan.draft.caches]
     kept = [(layer, cache) for layer, cache in placed if cache.kind not in ("shared", "no_cache")]
-    on_rank = [(layer, cache.per_rank(tp)) for layer, cache in kept]
+    ranked = {id(cache): cache.per_rank(tp) for cache in {id(cache): cache for _, cache in kept}.values()}
+    on_rank = [(layer, ranked[id(cache)]) for layer, cache in kept]
     layout, specs = _layout(plan, on_rank, in_flight, max_num_batched_tokens)
+    format_of = layer_formats(plan)
     found = []
     for index, part in enumerate(loaded):
         last = index == len(loaded) - 1
@@ -126,21 +129,23 @@ def lay_out(plan: VllmPlan, loaded: list[Loaded], in_flight: int, max_num_batche
                 part.load,
                 part.offloaded_bytes,
                 part.tensors,
-                tuple(layer_format(plan, kept[place][0]) for place in places),
+                tuple(format_of(kept[place][0]) for place in places),
             )
         )
     return found
 
 
-def layer_format(plan: VllmPlan, layer: int) -> str:
-    """The format of keys and values of one layer: TurboQuant leaves the first and last two in the model's dtype.
+def layer_formats(plan: VllmPlan) -> Callable[[int], str]:
+    """The format of keys and values of each layer: TurboQuant leaves the first and last two in the model's dtype.
 
     Source: vllm model_executor/layers/quantization/turboquant/config.py get_boundary_skip_layers; hybrids are quantised in all layers.
     """
     dtypes, layers = plan.dtypes, plan.question.architecture.num_hidden_layers
+    if dtypes.kv not in TURBOQUANT_BITS:
+        return lambda _: dtypes.kv
     recurrent = any(isinstance(cache, Recurrent) for cache, _ in plan.question.architecture.cache_groups)
-    edge = 0 if dtypes.kv not in TURBOQUANT_BITS or recurrent else min(UNQUANTISED_EDGE, layers // 2)
-    return dtypes.model if layer < edge or layers - edge <= layer < layers else dtypes.kv
+    edge = 0 if recurrent else min(UNQUANTISED_EDGE, layers // 2)
+    return lambda layer: dtypes.model if layer < edge or layers - edge <= layer < layers else dtypes.kv
 
 
 def _layout(
@@ -156,12 +161,17 @@ def _layout(
         plan.question.architecture, plan.question.gpu, dtypes.kv, deployment.attention_backend
     )
     block_size = blocks.hybrid_block_size(on_rank, block_size, dtypes, prefix_caching and checkpoints)
-    specs = [
-        blocks.Spec(
-            cache, block_size, blocks.page_bytes(cache, block_size, dtypes._replace(kv=layer_format(plan, layer)))
-        )
-        for layer, cache in placed
-    ]
+    made: dict[
+        tuple[type, LayerCache, str], blocks.Spec
+    ] = {}  # most layers are alike; tuples of two kinds may be equal
+    specs = []
+    format_of = layer_formats(plan)
+    for layer, cache in placed:
+        key = (type(cache), cache, format_of(layer))
+        if key not in made:
+            page = blocks.page_bytes(cache, block_size, dtypes._replace(kv=key[2]))
+            made[key] = blocks.Spec(cache, block_size, page)
+        specs.append(made[key])
     grouped = not deployment.disable_hybrid_kv_cache_manager and bool(rules.rule("hybrid_manager", plan.version))
     groups, bytes_per_block = blocks.plan_groups(specs, grouped or any(isinstance(c, Recurrent) for c in on_rank))
     encoder = max_num_batched_tokens if any(isinstance(cache, CrossAttention) for cache in on_rank) else 0
