@@ -40,14 +40,14 @@ def kv_growth_chart(budget: Budget) -> Curves | None:
     held = tuple(found.live_bytes_per_request for found in budgets)
     if len(held) < 2 or not any(held):
         return None
-    curves, remarks = [Curve("", held)], ()
+    curves, remarks = [Curve("", held)], list[str]()
     aside = tuple(found.kv_bytes_per_request for found in budgets)
     if any(most > 1.05 * least for least, most in zip(held, aside, strict=True)):
         curves = [Curve("held", held), Curve("set aside", aside, dotted=True)]
-        remarks = (f"set aside: what {budget.deployment.engine} takes from its pool for a request, in whole blocks",)
+        remarks = [f"set aside: what {budget.deployment.engine} takes from its pool for a request, in whole blocks"]
     y = Axis("KV of one request on one GPU", BYTES, logarithmic=all(held) and all(aside))
     title = f"{budget.model.id}: KV of one request, {budget.settings()['kv_cache_dtype'].value}"
-    return Curves(title, CONTEXT, y, lengths, tuple(curves), remarks)
+    return Curves(title, CONTEXT, y, lengths, tuple(curves), tuple(remarks))
 
 
 def concurrency_chart(named: NamedBudgets, title: str = "") -> Curves | None:
@@ -70,7 +70,7 @@ def concurrency_chart(named: NamedBudgets, title: str = "") -> Curves | None:
             nothing.append(name)
     if not curves or len(lengths) < 2:
         return None
-    remarks = (f"none of any length: {', '.join(nothing)}",) if nothing else ()
+    remarks = (f"carries no request of any length: {', '.join(nothing)}",) if nothing else ()
     y = Axis("maximum concurrency [requests]", REQUESTS, logarithmic=True)
     return Curves(
         title or f"{_shared(named)}maximum concurrency against context", CONTEXT, y, lengths, tuple(curves), remarks

@@ -39,6 +39,14 @@ class Axis(NamedTuple):
             return format_requests(value)
         return format_count(value)
 
+    def tick_text(self, value: float) -> str:
+        """A round number on this axis, for people."""
+        if self.quantity == BYTES and value == 0:
+            return "0"
+        if self.quantity in (REQUESTS, COUNT):
+            return format_count(int(value)) if value == int(value) else f"{value:g}"
+        return self.text(value)
+
     def can_show(self, value: float | None) -> bool:
         """Whether the axis has a place for a value: none for what is not there, nor for zero where ratios count."""
         return value is not None and (value > 0 or not self.logarithmic)
