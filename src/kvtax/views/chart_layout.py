@@ -105,7 +105,7 @@ def place_ticks(chart: Curves, least_gap: float) -> list[float]:
         chart: of curves.
         least_gap: between two labels [share of the axis].
     """
-    span, found = x_span(chart), []
+    span, found = x_span(chart), list[float]()
     for place in reversed(chart.at):
         if not found or span.share(found[-1]) - span.share(place) >= least_gap:
             found.append(place)

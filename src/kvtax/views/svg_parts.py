@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from kvtax.views.safe import html
 
 LETTER = 0.6
-"""Width of a letter: above the mean of common sans-serif fonts [share of the font size]."""
+"""Width of a letter in a sentence: above the mean of common sans-serif fonts [share of the font size]."""
+_WIDTHS = {**dict.fromkeys("ijlI.,:;|!' ()[]-/", 0.4), **dict.fromkeys("mwMW@%", 1.0)}
+_LETTER, _CAPITAL, _SQUARE = 0.65, 0.76, 1.0
 _GAP = 8
 
 
@@ -18,8 +20,13 @@ def text_width(text: str, size: int = 13) -> float:
         text: one line.
         size: of the font [CSS pixels].
     """
-    # letters of East Asian scripts are as wide as high
-    return sum(1.0 if letter >= "\u2e80" else LETTER for letter in text) * size
+    return sum(_WIDTHS.get(letter) or _other_width(letter) for letter in text) * size
+
+
+def _other_width(letter: str) -> float:
+    if letter >= "\u2e80":  # East Asian scripts: as wide as high
+        return _SQUARE
+    return _CAPITAL if letter.isupper() else _LETTER
 
 
 def cut(text: str, width: float, size: int = 13) -> str:
