@@ -26,6 +26,16 @@ SEGMENT_KINDS = (
 """The parts of `Budget.per_gpu` in the order in which they are drawn."""
 
 
+def budget_charts(named: NamedBudgets) -> tuple[Curves | Bars, ...]:
+    """What `kvtax budget` plots: where the memory goes, and concurrency against context.
+
+    Args:
+        named: at least one choice.
+    """
+    curves = concurrency_chart(named)
+    return (memory_chart(named), *([] if curves is None else [curves]))
+
+
 def kv_growth_chart(budget: Budget) -> Curves | None:
     """What one request holds on one rank against its length, and what the engine sets aside for it where that is more.
 

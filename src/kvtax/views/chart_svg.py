@@ -5,7 +5,9 @@ Texts are placed by an upper estimate of their width, since no font is at hand. 
 
 from __future__ import annotations
 
-from kvtax.views.charts import Bars, Chart, Curves
+from collections.abc import Sequence
+
+from kvtax.views.charts import AnyChart, Bars, Curves, HeatMap
 from kvtax.views.colours import DARK, LIGHT, Ground
 from kvtax.views.safe import html
 from kvtax.views.svg_parts import Svg
@@ -38,7 +40,7 @@ _ALONE = (
 )
 
 
-def chart_html(chart: Chart) -> str:
+def chart_html(chart: AnyChart) -> str:
     """A fragment with the drawing in two widths, of which a page with CHART_STYLE shows one.
 
     Args:
@@ -48,16 +50,31 @@ def chart_html(chart: Chart) -> str:
     return f'<div class="chart"><div class="desk">{wide}</div><div class="phone">{narrow}</div></div>'
 
 
-def chart_svg(chart: Chart, width: int = WIDE, *, alone: bool = False, source: str = "") -> str:
-    """One drawing.
+def chart_svg(
+    charts: AnyChart | Sequence[AnyChart], width: int = WIDE, *, alone: bool = False, source: str = ""
+) -> str:
+    """One drawing of charts below each other.
 
     Args:
-        chart: what is shown.
+        charts: one or several.
         width: of the drawing [CSS pixels].
         alone: with its own style and ground, as a file needs it.
         source: a line at the foot.
     """
+    several = [charts] if isinstance(charts, Curves | Bars | HeatMap) else list(charts)
     svg = Svg(width)
+    for chart in several:
+        svg.y += 16 if svg.y else 0
+        _draw(chart, svg)
+    svg.words(source, "f", 12)
+    style = f"<style>{_ALONE}</style>" if alone else ""
+    space = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
+    size = f'width="{width}" height="{svg.height}" viewBox="0 0 {width} {svg.height}"'
+    said = html("; ".join(chart.title for chart in several))
+    return f'<svg{space} {size} role="img" aria-label="{said}">{style}{svg.text}</svg>'
+
+
+def _draw(chart: AnyChart, svg: Svg) -> None:
     svg.words(chart.title, "h", 15)
     if isinstance(chart, Curves):
         from kvtax.views.svg_curves import draw_curves
@@ -71,9 +88,5 @@ def chart_svg(chart: Chart, width: int = WIDE, *, alone: bool = False, source: s
         from kvtax.views.svg_map import draw_map
 
         draw_map(chart, svg)
-    for remark in (*chart.remarks, *([source] if source else [])):
+    for remark in chart.remarks:
         svg.words(remark, "f", 12)
-    style = f"<style>{_ALONE}</style>" if alone else ""
-    space = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
-    size = f'width="{width}" height="{svg.height}" viewBox="0 0 {width} {svg.height}"'
-    return f'<svg{space} {size} role="img" aria-label="{html(chart.title)}">{style}{svg.text}</svg>'

@@ -6,20 +6,25 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvtax.safe_text import safe
-from kvtax.views.charts import Bars, Chart, Curves, HeatMap, heat_shares
+from kvtax.views.charts import AnyChart, Bars, Curves, HeatMap, heat_shares
 from kvtax.views.page import Cell, Column, Grid, Row
 
 if TYPE_CHECKING:
     from kvtax.views.page_text import Style
 
 
-def chart_lines(chart: Curves | Bars, style: Style) -> Iterator[str]:
+def chart_lines(chart: AnyChart, style: Style) -> Iterator[str]:
     """Title, drawing and remarks; nothing where the line is too narrow for the drawing.
 
     Args:
         chart: what is shown.
         style: how it may look.
     """
+    if isinstance(chart, HeatMap):
+        from kvtax.views.page_text import grid_lines
+
+        yield from grid_lines(heat_grid(chart, "map"), style)
+        return
     if isinstance(chart, Curves):
         from kvtax.views.plot import plot_lines
 
@@ -38,7 +43,7 @@ def chart_lines(chart: Curves | Bars, style: Style) -> Iterator[str]:
             yield from (style.paint(line, "dim") for line in fold(safe(remark, 2000), style.width))
 
 
-def chart_text(charts: Chart | tuple[Chart, ...], style: Style) -> str:
+def chart_text(charts: AnyChart | tuple[AnyChart, ...], style: Style) -> str:
     """Charts below each other, as text.
 
     Args:
@@ -49,8 +54,7 @@ def chart_text(charts: Chart | tuple[Chart, ...], style: Style) -> str:
     from kvtax.views.page_text import page_text
 
     several = (charts,) if isinstance(charts, Curves | Bars | HeatMap) else charts
-    blocks = (heat_grid(chart, "map") if isinstance(chart, HeatMap) else chart for chart in several)
-    return page_text(Page("", tuple(blocks)), style)
+    return page_text(Page("", several), style)
 
 
 def heat_grid(chart: HeatMap, key: str) -> Grid:

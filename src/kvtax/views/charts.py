@@ -171,7 +171,7 @@ class HeatMap(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
-Chart = Curves | Bars | HeatMap
+AnyChart = Curves | Bars | HeatMap
 
 
 def heat_shares(cells: Sequence[Sequence[MapCell]]) -> list[list[float | None]]:

@@ -27,7 +27,7 @@ STYLE = (
     ".kvtax{font:14px/1.4 system-ui,sans-serif;max-width:56em}.kvtax table{border-collapse:collapse;margin:.6em 0}"
     ".kvtax td,.kvtax th{padding:.1em .8em .1em 0;text-align:left;border:0;background:none}.kvtax .n{text-align:right;"
     "font-variant-numeric:tabular-nums}.kvtax .s td{opacity:.7}.kvtax .b{min-width:6em;width:16em}.kvtax .b div{height:.8em}"
-    ".kvtax .r{opacity:.7}.kvtax pre{font-size:12px;overflow-x:auto}.kvtax .w{overflow-x:auto}"
+    ".kvtax th.n{white-space:nowrap}.kvtax .r{opacity:.7}.kvtax pre{font-size:12px;overflow-x:auto}.kvtax .w{overflow-x:auto}"
     ".kvtax .good{color:#1a7f37}.kvtax .short{color:#9a6700}.kvtax .bad{color:#cf222e}@media(prefers-color-scheme:dark){"
     ".kvtax .good{color:#3fb950}.kvtax .short{color:#d29922}.kvtax .bad{color:#ff7b72}}"
 )

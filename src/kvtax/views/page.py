@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvtax.terms import Notice
-from kvtax.views.charts import Bars, Curves
+from kvtax.views.charts import Bars, Curves, HeatMap
 
 Value = int | float | str | bool | None
 
@@ -87,7 +87,7 @@ class Facts(NamedTuple):
     facts: tuple[Fact, ...]
 
 
-Block = Facts | Grid | Curves | Bars
+Block = Facts | Grid | Curves | Bars | HeatMap
 
 
 class Page(NamedTuple):

@@ -77,7 +77,7 @@ def _block(block: Block, style: Style) -> Iterable[str]:
     if isinstance(block, Facts):
         return _facts(block, style)
     if isinstance(block, Grid):
-        return _grid(block, style)
+        return grid_lines(block, style)
     if not style.drawings:
         return ()
     from kvtax.views.chart_text import chart_lines
@@ -109,7 +109,13 @@ def _notice(notice: Notice, style: Style) -> Iterable[str]:
 # ---- grids ----
 
 
-def _grid(grid: Grid, style: Style) -> Iterable[str]:
+def grid_lines(grid: Grid, style: Style) -> Iterable[str]:
+    """A table as lines.
+
+    Args:
+        grid: what is shown.
+        style: how it may look.
+    """
     shown = [number for number in range(len(grid.columns)) if _is_shown(grid, number, style)]
     columns = [grid.columns[number]._replace(title=safe(grid.columns[number].title)) for number in shown]
     rows = [(row, [_shown_cell(row.cells[number], style) for number in shown]) for row in grid.rows]

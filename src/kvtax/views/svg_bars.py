@@ -25,11 +25,11 @@ def draw_bars(chart: Bars, svg: Svg) -> None:
     svg.y += 8
     for bar in chart.bars:
         if apart:
-            svg.y += 18
+            svg.y += 16
             room = svg.width - text_width(bar.note) - 10
             svg.put(cut(bar.name, room), 0, svg.y)
             svg.put(bar.note, svg.width, svg.y, "e")
-            svg.y += 5
+            svg.y += 9
         _bar(bar, names_of, chart, svg, span, start, end)
         if not apart:
             svg.put(bar.name, left - 10, svg.y + 13, "e")

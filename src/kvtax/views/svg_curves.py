@@ -47,7 +47,8 @@ def draw_curves(chart: Curves, svg: Svg) -> None:
     beside = right <= svg.width * (1 - _LEAST_SHARE) - left
     svg.words(chart.y.title, "f", 12)
     height = max(_HEIGHT, (len(labels) if beside else 0) * _LEAST_HEIGHT_OF_LABEL)
-    field = _Field(chart, svg, left, right if beside else 12, height)
+    least = text_width(chart.x.text(chart.at[-1]), 12) / 2 + 2
+    field = _Field(chart, svg, left, max(right, least) if beside else max(12, least), height)
     _grid(chart, svg, field, ticks)
     for number in reversed(range(len(chart.curves))):
         _curve(chart, number, svg, field)
