@@ -15,15 +15,9 @@ if TYPE_CHECKING:
 NamedBudgets = Sequence[tuple[str, "Budget"]]
 """Choices that are compared, each with the name that stands in the chart."""
 CONTEXT = Axis("context [tokens]", TOKENS, logarithmic=True)
-SEGMENT_KINDS = (
-    SegmentKind("weights", "weights"),
-    SegmentKind("activation", "activation"),
-    SegmentKind("cuda_graph", "CUDA graphs"),
-    SegmentKind("runtime", "runtime"),
-    SegmentKind("kv_pool", "KV pool"),
-    SegmentKind("unallocated", "unallocated"),
-)
+SEGMENTS = ("weights", "activation", "cuda_graph", "runtime", "kv_pool", "unallocated")
 """The parts of `Budget.per_gpu` in the order in which they are drawn."""
+_NAMES = {"weights": "weights", "unallocated": "unallocated"}
 
 
 def budget_charts(named: NamedBudgets) -> tuple[Curves | Bars, ...]:
@@ -106,11 +100,28 @@ def memory_chart(named: NamedBudgets, title: str = "") -> Bars:
     return Bars(
         title or f"{_shared(named)}memory of one GPU",
         Axis("memory of one GPU", BYTES),
-        tuple(kind for kind in SEGMENT_KINDS if kind.key in used),
+        tuple(SegmentKind(key, name) for key, name in _segment_names(named).items() if key in used),
         bars,
         "memory of the GPU",
         "what the engine may use",
     )
+
+
+def _segment_names(named: NamedBudgets) -> dict[str, str]:
+    """The parts under the names that the engines have for them: several, where they differ."""
+    found: dict[str, str] = {}
+    for key in SEGMENTS:
+        label = "cuda_graphs" if key == "cuda_graph" else key
+        names = [_NAMES.get(key) or _label(budget, label) for _, budget in named]
+        found[key] = " / ".join(dict.fromkeys(names))
+    return found
+
+
+def _label(budget: Budget, key: str) -> str:
+    """What a part is called where no engine rule is known, or in the engine."""
+    if not budget.prepared.engine_known:
+        return {"kv_pool": "left for KV and all else", "runtime": "system"}.get(key, key)
+    return budget.prepared.plan.LABELS[key]
 
 
 def _bar(name: str, budget: Budget) -> Bar:
@@ -118,9 +129,9 @@ def _bar(name: str, budget: Budget) -> Bar:
     parts = budget.per_gpu
     short = parts["kv_pool_bytes"] < 0
     segments = tuple(
-        Segment(kind.key, parts[f"{kind.key}_bytes"])
-        for kind in SEGMENT_KINDS
-        if parts[f"{kind.key}_bytes"] > 0 and not (short and kind.key == "unallocated")
+        Segment(key, parts[f"{key}_bytes"])
+        for key in SEGMENTS
+        if parts[f"{key}_bytes"] > 0 and not (short and key == "unallocated")
     )
     limit = parts["limit_bytes"] if parts["limit_bytes"] != parts["total_bytes"] else None
     return Bar(name, segments, parts["total_bytes"], limit, _note(budget), "good" if budget.fits else "bad")

@@ -34,11 +34,11 @@ def chart_lines(chart: AnyChart, style: Style) -> Iterator[str]:
 
         drawn = bars_lines(chart, style)
     if drawn:
-        if chart.title:
-            yield style.paint(safe(chart.title), "strong")
-        yield from drawn
         from kvtax.views.page_text import fold
 
+        if chart.title:
+            yield from (style.paint(line, "strong") for line in fold(safe(chart.title), style.width))
+        yield from drawn
         for remark in chart.remarks:
             yield from (style.paint(line, "dim") for line in fold(safe(remark, 2000), style.width))
 

@@ -135,6 +135,31 @@ def growth_chart(anatomy: Anatomy) -> Curves:
     return Curves(title, Axis("", TOKENS, logarithmic=True), y, at, tuple(curves))
 
 
+def growth_plot(name: str, anatomy: Anatomy) -> Curves | None:
+    """The same for a document: with each kind of layer, where there are several; None where nothing grows.
+
+    Args:
+        name: of the model.
+        anatomy: of it.
+    """
+    lengths = anatomy.lengths
+    if len(lengths) < 2 or lengths[0].bytes == lengths[-1].bytes:
+        return None
+    chart = growth_chart(anatomy)
+    whole, *others = chart.curves
+    kinds = [kind for kind in KINDS if any(kind in length.by_kind for length in lengths)]
+    curves = [whole] if len(kinds) < 2 and not others else [whole._replace(name="one request")]
+    if len(kinds) > 1:
+        curves += [Curve(KINDS[kind], tuple(length.by_kind.get(kind) or None for length in lengths)) for kind in kinds]
+    curves += [curve._replace(name="if windows kept all") for curve in others]
+    return chart._replace(
+        title=f"{name}: KV of one request, {anatomy.kv_dtype}",
+        x=chart.x._replace(title="context [tokens]"),
+        y=chart.y._replace(title="KV of one request"),
+        curves=tuple(curves),
+    )
+
+
 def formats_block(anatomy: Anatomy) -> Grid:
     """The same request in other KV dtypes."""
     sizes = [(each.early_bytes_per_token, each.bytes_per_token, each.request_bytes, 0) for each in anatomy.formats]

@@ -14,7 +14,7 @@ _TONES = {"strong": "strong", "dim": "r", "good": "good", "bad": "bad"}
 _STYLE = (
     ".kvtax h4{margin:1.2em 0 .2em}.kvtax .strong{font-weight:600}.kvtax .t td{padding:0 .8em .5em 1.4em;opacity:.7}"
     ".kvtax td.x{padding:.1em .8em;text-align:right;border-radius:2px}.kvtax .b div{background:#4477aa;min-width:1px}"
-    ".kvtax td,.kvtax th{vertical-align:top}"
+    ".kvtax td,.kvtax th{vertical-align:top}.kvtax .k{white-space:nowrap}"
 )
 
 
@@ -54,7 +54,9 @@ def _pieces(page: Page) -> Iterator[str]:
 def _facts(block: Facts) -> str:
     title = f"<h4>{html(block.title)}</h4>" if block.title else ""
     rows = "".join(
-        f'<tr><td class="r">{html(fact.label)}</td><td>{html(fact.text)}</td></tr>' for fact in block.facts if fact.text
+        f'<tr><td class="r k">{html(fact.label)}</td><td>{html(fact.text)}</td></tr>'
+        for fact in block.facts
+        if fact.text
     )
     return f"{title}<table>{rows}</table>"
 
@@ -87,7 +89,8 @@ def _row(row: Row, cells: list[Cell], columns: list[Column]) -> Iterator[str]:
 def _cell(cell: Cell, column: Column) -> str:
     if column.bar:
         share = min(max(cell.value, 0.0), 1.0) if isinstance(cell.value, int | float) else 0.0
-        return f'<td class="b"><div style="width:{share * 100:.1f}%"></div></td>'
+        drawn = f'<div style="width:{share * 100:.1f}%"></div>' if share else ""
+        return f'<td class="b">{drawn}</td>'
     if cell.heat is not None:
         ground, letters = tint(cell.heat)
         return f'<td class="n x" style="background:{ground};color:{letters}">{html(cell.text)}</td>'

@@ -38,8 +38,8 @@ def plot_lines(chart: Curves, style: Style) -> list[str]:
     labels = [_label(chart, number, style) for number in range(len(chart.curves))]
     height = max(LEAST_HEIGHT, len(labels) + 1)
     span = y_span(chart)
-    sides = _side_labels(span, height)
-    margin = max(map(len, sides.values()))
+    sides = _side_labels(chart, span, height)
+    margin = max(map(len, sides.values()), default=0)
     columns = min(style.width - margin - 3 - max(map(len, labels)), _MOST_WIDTH)
     if columns < _LEAST_WIDTH:
         return []
@@ -79,9 +79,11 @@ def _label(chart: Curves, number: int, style: Style) -> str:
     return safe(text, most)
 
 
-def _side_labels(span: Span, height: int) -> dict[int, str]:
+def _side_labels(chart: Curves, span: Span, height: int) -> dict[int, str]:
     """The least value at the foot, and round numbers above it, by row."""
-    found = {_row(span, span.low, height): span.axis.text(span.low)}
+    found = {}
+    if span.low == 0 or any(span.low in curve.values for curve in chart.curves):
+        found[_row(span, span.low, height)] = span.axis.text(span.low)
     for tick in span.ticks(_MOST_TICKS):
         row = _row(span, tick, height)
         if all(abs(row - other) > 1 for other in found):

@@ -38,7 +38,7 @@ def bars_lines(chart: Bars, style: Style) -> list[str]:
     names = [safe(bar.name, _MOST_NAME) for bar in chart.bars]
     notes = [safe(bar.note, _MOST_NOTE) for bar in chart.bars]
     margin, right = max(map(len, names), default=0), max(map(len, notes), default=0)
-    columns = min(style.width - margin - right - 4, _MOST_BAR)
+    columns = min(style.width - margin - right - 5, _MOST_BAR)
     if columns < _LEAST_BAR or not chart.bars:
         return []
     span = bars_span(chart)

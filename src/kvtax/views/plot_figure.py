@@ -33,6 +33,7 @@ SETTINGS: Any = {
     "font.size": 9.0,
     "text.color": LIGHT.text,
     "axes.labelcolor": LIGHT.faint,
+    "axes.facecolor": "none",
     "axes.edgecolor": LIGHT.faint,
     "xtick.color": LIGHT.faint,
     "ytick.color": LIGHT.faint,
@@ -48,8 +49,10 @@ SETTINGS: Any = {
 """What differs from matplotlib's own defaults; nobody's matplotlibrc counts."""
 _MARKS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "P", "ring": "o"}
 _LABEL_INCHES, _CURVES_INCHES, _BAR_INCHES, _ROW_INCHES = 0.165, 2.7, 0.34, 0.32
-_COLUMN_INCHES, _NARROW_COLUMN_INCHES, _NAMES_INCHES = 0.78, 0.46, 1.7
-_MOST_NAME = 48
+_COLUMN_INCHES, _NARROW_COLUMN_INCHES, _LETTER_INCHES = 0.78, 0.46, 0.076
+_MOST_NAME, _MOST_LABEL, _MOST_NOTE, _MOST_TITLE = 36, 40, 24, 48
+_MOST_NARROW_NAME = 18
+"""Longer texts are cut, so that the drawing keeps its room [characters]."""
 
 
 def draw_figure(charts: Sequence[AnyChart], source: str, width: float = WIDE) -> Figure:
@@ -62,9 +65,7 @@ def draw_figure(charts: Sequence[AnyChart], source: str, width: float = WIDE) ->
     """
     from matplotlib.figure import Figure
 
-    column = _COLUMN_INCHES if width >= WIDE else _NARROW_COLUMN_INCHES
-    maps = [_NAMES_INCHES + column * len(chart.columns) for chart in charts if isinstance(chart, HeatMap)]
-    widest = max([width, *maps])
+    widest = max([width, *(_map_width(chart, width) for chart in charts if isinstance(chart, HeatMap))])
     heights = [_height(chart, widest) for chart in charts]
     figure = Figure(figsize=(widest, sum(heights)), layout="constrained", facecolor=LIGHT.background)
     layout: Any = figure.get_layout_engine()
@@ -82,6 +83,13 @@ def draw_figure(charts: Sequence[AnyChart], source: str, width: float = WIDE) ->
         else:
             _draw_map(chart, axes, narrow=width < WIDE)
     return figure
+
+
+def _map_width(chart: HeatMap, width: float) -> float:
+    """That a heat map needs [inches]."""
+    most, column = (_MOST_NAME, _COLUMN_INCHES) if width >= WIDE else (_MOST_NARROW_NAME, _NARROW_COLUMN_INCHES)
+    longest = max((min(len(name), most) for name in chart.rows), default=0)
+    return 0.6 + _LETTER_INCHES * longest + column * len(chart.columns)
 
 
 def _height(chart: AnyChart, width: float) -> float:
@@ -144,8 +152,8 @@ def _draw_curves(chart: Curves, axes: Any, width: float, height: float) -> None:
     axes.set_yticks(ticks, [chart.y.tick_text(tick) for tick in ticks])
     axes.minorticks_off()
     axes.grid(visible=True, axis="y")
-    axes.set_xlabel(safe(chart.x.title), loc="right")
-    axes.set_ylabel(safe(chart.y.title))
+    axes.set_xlabel(safe(chart.x.title, _MOST_TITLE), loc="right")
+    axes.set_ylabel(safe(chart.y.title, _MOST_TITLE))
     if width >= WIDE or len(chart.curves) == 1:
         _end_labels(chart, axes, room, height)
     else:
@@ -160,7 +168,7 @@ def _end_labels(chart: Curves, axes: Any, room: Span, height: float) -> None:
     shares = [room.share(chart.curves[number].values[last] or 0) for number, last in shown]
     gap = _LABEL_INCHES / (height - 1.15)
     for (number, _), share in zip(shown, spread(shares, gap, 0.0, 1.0), strict=True):
-        text = safe(end_label(chart, chart.curves[number]), _MOST_NAME)
+        text = safe(end_label(chart, chart.curves[number]), _MOST_LABEL)
         if len(shown) > 1:
             axes.plot([1.03], [share], transform=axes.transAxes, linestyle="", clip_on=False, **_look(number))
         axes.text(1.05 if len(shown) > 1 else 1.02, share, text, transform=axes.transAxes, va="center")
@@ -216,10 +224,17 @@ def _draw_bars(chart: Bars, axes: Any, width: float) -> None:
                 solid_capstyle="butt",
             )
         if apart:
-            axes.text(0, row - 0.33, safe(bar.name, 30), va="bottom")
-            axes.text(1, row - 0.33, safe(bar.note, 24), va="bottom", ha="right", transform=axes.get_yaxis_transform())
+            axes.text(0, row - 0.33, safe(bar.name, _MOST_NAME - _MOST_NARROW_NAME), va="bottom")
+            axes.text(
+                1,
+                row - 0.33,
+                safe(bar.note, _MOST_NARROW_NAME),
+                va="bottom",
+                ha="right",
+                transform=axes.get_yaxis_transform(),
+            )
         else:
-            axes.text(1.02, row, safe(bar.note, _MOST_NAME), va="center", transform=axes.get_yaxis_transform())
+            axes.text(1.02, row, safe(bar.note, _MOST_NOTE), va="center", transform=axes.get_yaxis_transform())
     axes.set_xlim(0, span.high)
     axes.set_ylim(len(chart.bars) - 0.4, -0.9 if apart else -0.6)
     axes.set_yticks(
@@ -231,7 +246,7 @@ def _draw_bars(chart: Bars, axes: Any, width: float) -> None:
     axes.spines["left"].set_visible(False)
     ticks = span.ticks(6 if not apart else 3)
     axes.set_xticks(ticks, [chart.x.tick_text(tick) for tick in ticks])
-    axes.set_xlabel(safe(chart.x.title), loc="right")
+    axes.set_xlabel(safe(chart.x.title, _MOST_TITLE), loc="right")
     _bar_legend(chart, axes, keys, 4 if not apart else 2)
 
 
@@ -245,10 +260,10 @@ def _bar_legend(chart: Bars, axes: Any, keys: Sequence[str], columns: int) -> No
     from matplotlib.patches import Patch
 
     marks: list[Any] = [Patch(color=_colour(kind.key, keys)) for kind in chart.kinds]
-    names = [safe(kind.name) for kind in chart.kinds]
+    names = [safe(kind.name, _MOST_NAME) for kind in chart.kinds]
     if chart.limit_name and any(bar.limit is not None for bar in chart.bars):
         marks.append(Line2D([], [], linestyle="", marker="|", markersize=11, markeredgewidth=1.6, color=LIGHT.text))
-        names.append(safe(chart.limit_name))
+        names.append(safe(chart.limit_name, _MOST_NAME))
     axes.legend(
         marks, names, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1.02), borderaxespad=0, borderpad=0,
         handlelength=1, columnspacing=1.2,
@@ -272,15 +287,14 @@ def _draw_map(chart: HeatMap, axes: Any, *, narrow: bool) -> None:
             )
     axes.set_xlim(0, len(chart.columns))
     axes.set_ylim(len(chart.rows), 0)
+    names = [safe(name, _MOST_NARROW_NAME if narrow else _MOST_NAME) for name in chart.rows]
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     axes.set_xticks([number + 0.5 for number in range(len(chart.columns))], [safe(name, 14) for name in chart.columns])
-    axes.set_yticks(
-        [number + 0.5 for number in range(len(chart.rows))], [safe(name, _MOST_NAME) for name in chart.rows]
-    )
+    axes.set_yticks([number + 0.5 for number in range(len(chart.rows))], names)
     axes.tick_params(length=0, labelcolor=LIGHT.text)
     axes.tick_params(axis="x", labelrotation=60 if narrow else 0)
-    axes.set_xlabel(safe(chart.columns_title), loc="left")
-    axes.set_ylabel(safe(chart.rows_title))
+    axes.set_xlabel(safe(chart.columns_title, _MOST_NARROW_NAME), loc="left")
+    axes.set_ylabel(safe(chart.rows_title, _MOST_NARROW_NAME))
     for spine in axes.spines.values():
         spine.set_visible(False)

@@ -113,7 +113,8 @@ def _drawn(charts: Sequence[AnyChart], form: str, source: str, *, narrow: bool =
 
     none: dict[str, Any] = {"Software": None} if form == "png" else dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with mpl.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font lacks is drawn as boxes
+        # a name in letters that the font lacks is drawn as boxes, and one that leaves no room for the rest is drawn over it
+        warnings.filterwarnings("ignore", "Glyph|constrained_layout")
         mpl.rcdefaults()
         mpl.rcParams.update(SETTINGS)
         mpl.rcParams["svg.hashsalt"] = salt
