@@ -166,7 +166,7 @@ def test_a_file_is_written_whole_or_not_at_all(cases, tmp_path, monkeypatch):
 
 
 def test_without_the_extra_it_says_how_to_get_it(cases, tmp_path, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(plot_files, "find_extra", lambda: False)
     with pytest.raises(InputError) as raised:
         write_plot(cases.charts[0], str(tmp_path / "a.svg"))
     assert raised.value.code == "plot-extra-missing" and "pip install 'kvtax[plot]'" in raised.value.hint

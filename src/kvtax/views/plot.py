@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LEAST_HEIGHT = 8
 MARKS, ASCII_MARKS, LETTERS = "\u25cf\u25a0\u25b2\u25c6\u271a\u25cb", "*o+x#@", "abcdefghijklmnopqrstuvwxyz"
 """A mark for each curve; letters where there are more curves than marks."""
-_MOST_WIDTH, _LEAST_WIDTH, _MOST_LABEL = 72, 12, 34
+_MOST_WIDTH, _LEAST_WIDTH, _MOST_LABEL = 64, 12, 34
 _MOST_TICKS = 4
 _BRAILLE = 0x2800
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))

@@ -38,15 +38,20 @@ def plot_format(path: str) -> str:
     return end
 
 
+def find_extra() -> bool:
+    """Whether the library that draws is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("matplotlib") is not None
+
+
 def check_extra() -> None:
     """Say so where the library that draws is not installed.
 
     Raises:
         InputError: it is not (`plot-extra-missing`).
     """
-    from importlib.util import find_spec
-
-    if find_spec("matplotlib") is None:
+    if not find_extra():
         raise InputError(
             "plots are drawn with matplotlib, which is not installed",
             code="plot-extra-missing",
