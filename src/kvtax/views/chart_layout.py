@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import ceil, floor, log2, log10
 from typing import NamedTuple
 
+from kvtax.safe_text import safe
 from kvtax.units import GIB, KIB, MIB
 from kvtax.views.charts import BYTES, Axis, Bars, Curve, Curves
 
@@ -118,13 +119,19 @@ def last_shown(chart: Curves, curve: Curve) -> int | None:
     return shown[-1] if shown else None
 
 
-def end_label(chart: Curves, curve: Curve) -> str:
-    """What stands at the end of a curve: its name and last value, and where that is, if the others go on."""
+def end_label(chart: Curves, curve: Curve, most: int = 200) -> str:
+    """What stands at the end of a curve: its name and last value, and where that is, if the others go on.
+
+    Args:
+        chart: of curves.
+        curve: one of them.
+        most: that it may have; a longer name is cut, the value never [characters].
+    """
     last = last_shown(chart, curve)
-    if last is None:
-        return curve.name
-    text = f"{curve.name} {chart.y.text(curve.values[last] or 0)}".strip()
-    return text if last == len(chart.at) - 1 else f"{text} at {chart.x.text(chart.at[last])}"
+    value = "" if last is None else f" {chart.y.text(curve.values[last] or 0)}"
+    if last is not None and last < len(chart.at) - 1:
+        value += f" at {chart.x.text(chart.at[last])}"
+    return (safe(curve.name, max(most - len(value), 4)) + value).strip()
 
 
 def pieces(chart: Curves, curve: Curve) -> list[list[int]]:

@@ -74,9 +74,8 @@ def _mark(chart: Curves, number: int, *, unicode: bool) -> str:
 
 
 def _label(chart: Curves, number: int, style: Style) -> str:
-    text = f"{_mark(chart, number, unicode=style.unicode)} {end_label(chart, chart.curves[number])}".strip()
-    most = min(_MOST_LABEL, max(style.width // 3, _LEAST_WIDTH))
-    return safe(text, most)
+    most = min(_MOST_LABEL, max(style.width // 3, _LEAST_WIDTH)) - 2
+    return f"{_mark(chart, number, unicode=style.unicode)} {end_label(chart, chart.curves[number], most)}".strip()
 
 
 def _side_labels(chart: Curves, span: Span, height: int) -> dict[int, str]:

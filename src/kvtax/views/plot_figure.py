@@ -51,7 +51,7 @@ _MARKS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross"
 _LABEL_INCHES, _CURVES_INCHES, _BAR_INCHES, _ROW_INCHES = 0.165, 2.7, 0.34, 0.32
 _COLUMN_INCHES, _NARROW_COLUMN_INCHES, _LETTER_INCHES = 0.78, 0.46, 0.076
 _MOST_NAME, _MOST_LABEL, _MOST_NOTE, _MOST_TITLE = 36, 40, 24, 48
-_MOST_NARROW_NAME = 18
+_MOST_NARROW_NAME, _MOST_NARROW_LABEL = 18, 34
 """Longer texts are cut, so that the drawing keeps its room [characters]."""
 
 
@@ -168,7 +168,7 @@ def _end_labels(chart: Curves, axes: Any, room: Span, height: float) -> None:
     shares = [room.share(chart.curves[number].values[last] or 0) for number, last in shown]
     gap = _LABEL_INCHES / (height - 1.15)
     for (number, _), share in zip(shown, spread(shares, gap, 0.0, 1.0), strict=True):
-        text = safe(end_label(chart, chart.curves[number]), _MOST_LABEL)
+        text = end_label(chart, chart.curves[number], _MOST_LABEL)
         if len(shown) > 1:
             axes.plot([1.03], [share], transform=axes.transAxes, linestyle="", clip_on=False, **_look(number))
         axes.text(1.05 if len(shown) > 1 else 1.02, share, text, transform=axes.transAxes, va="center")
@@ -180,7 +180,7 @@ def _curve_legend(chart: Curves, axes: Any) -> None:
 
     order = sorted(range(len(chart.curves)), key=lambda number: -_last(chart, number))
     lines = [Line2D([], [], linestyle=":" if chart.curves[number].dotted else "-", **_look(number)) for number in order]
-    labels = [safe(end_label(chart, chart.curves[number]), 40) for number in order]
+    labels = [end_label(chart, chart.curves[number], _MOST_NARROW_LABEL) for number in order]
     axes.legend(lines, labels, loc="lower left", bbox_to_anchor=(0, 1.02), borderaxespad=0, borderpad=0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvtax.views.chart_layout import Span, end_label, last_shown, pieces, place_ticks, spread, x_span, y_span
 from kvtax.views.charts import Curves
 from kvtax.views.colours import MARKERS
-from kvtax.views.svg_parts import Svg, cut, text_width
+from kvtax.views.svg_parts import Svg, text_width
 
 _HEIGHT, _LEAST_HEIGHT_OF_LABEL = 260, 16
 _LEAST_SHARE = 0.5
@@ -107,7 +107,8 @@ def _legend(chart: Curves, labels: list[str], svg: Svg) -> None:
     for number in order:
         svg.y += _LEAST_HEIGHT_OF_LABEL + 3
         svg.mark(_look(number)[1], 8, svg.y - 4, _look(number)[0])
-        svg.put(cut(labels[number], svg.width - 20), 20, svg.y)
+        most = int((svg.width - 20) / text_width("n"))
+        svg.put(end_label(chart, chart.curves[number], most), 20, svg.y)
 
 
 def _last(chart: Curves, number: int) -> float:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from kvtax.views.safe import html
 
-LETTER = 0.6
-"""Width of a letter in a sentence: above the mean of common sans-serif fonts [share of the font size]."""
+_SENTENCE = 0.66
+"""Width of a letter in a bold sentence: above the mean of common sans-serif fonts [share of the font size]."""
 _WIDTHS = {**dict.fromkeys("ijlI.,:;|!' ()[]-/", 0.4), **dict.fromkeys("mwMW@%", 1.0)}
 _LETTER, _CAPITAL, _SQUARE = 0.65, 0.76, 1.0
 _GAP = 8
@@ -79,12 +79,17 @@ class Svg:
         place = f'x="{number(x)}" y="{number(y)}"'
         self._parts.append(f'<text {place} class="m" style="fill:{colour}">{html(text)}</text>')
 
+    def slanted(self, text: str, x: float, y: float, classes: str) -> None:
+        """One line of text that rises to the right from a place."""
+        place = f"translate({number(x)},{number(y)}) rotate(-40)"
+        self._parts.append(f'<text transform="{place}" class="{classes}">{html(text)}</text>')
+
     def words(self, text: str, classes: str, size: int) -> None:
         """Lines of text over the whole width, below all that is there."""
         from kvtax.views.page_text import fold
 
         if text:
-            for line in fold(text, int(self.width / (LETTER * size))):
+            for line in fold(text, int(self.width / (_SENTENCE * size))):
                 self.y += size * 1.45
                 self.put(line, 0, self.y, classes)
 
