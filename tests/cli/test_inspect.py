@@ -53,7 +53,7 @@ def document(here):
         ((), 2),
         (("llama-3-8b", "-m", "llama-3-8b"), 2),
         (("no-such-model",), 2),
-        (("llama-3-8b", "--format", "html"), 2),
+        (("llama-3-8b", "--format", "xml"), 2),
         (("llama-3-8b", "--kv-cache-dtype", "fp7"), 2),
         (("llama-3-8b", "--context", "0"), 2),
         (("no/such/config.json",), 2),

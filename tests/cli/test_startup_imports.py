@@ -59,6 +59,13 @@ def test_rich_and_nothing_else_heavy_for_the_table():
     }
 
 
+@pytest.mark.parametrize("words", [QUESTION, [*QUESTION, "--chart"], ["inspect", "llama-3-8b", "--format", "html"]])
+def test_no_plotting_library_without_a_plot(words):
+    code, modules = imported(*words)
+    assert code == 0
+    assert not modules & {"matplotlib", "numpy", "PIL"}
+
+
 def test_only_the_command_that_runs_is_imported():
     _, modules = imported(*QUESTION, "--json")
     assert {module for module in modules if module.startswith("kvtax.cli.")} == {
@@ -69,6 +76,7 @@ def test_only_the_command_that_runs_is_imported():
         "kvtax.cli.options",
         "kvtax.cli.outlet",
         "kvtax.cli.plain_words",
+        "kvtax.cli.plots",
         "kvtax.cli.words",
     }
 

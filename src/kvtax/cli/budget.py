@@ -11,17 +11,20 @@ from kvtax.cli.network import settle_network
 from kvtax.cli.options import (
     CARD_OPTIONS,
     CATALOGUE,
+    CHART,
     EXPLAIN,
     FORMAT_OPTIONS,
     LOAD_OPTIONS,
     MODEL_OPTIONS,
     OFFLINE,
+    PLOT,
     STRICT,
     Argument,
     Command,
     deployment_fields,
 )
 from kvtax.cli.outlet import Look, choose_look, open_outlet
+from kvtax.cli.plots import open_plot
 from kvtax.cli.words import read_catalogue, read_model, size_notices
 from kvtax.errors import KvtaxError
 
@@ -43,8 +46,10 @@ def run(values: Mapping[str, Any]) -> int:
     Returns:
         The exit code: 0 fits, 1 does not; of several cards the worst, of the common cards 0 where one fits.
     """
-    with open_outlet(values) as outlet:
+    with open_outlet(values) as outlet, open_plot(values) as plot:
         look = choose_look(values, outlet, FORMATS)
+        if values.get("chart") and look.format not in ("table", "html"):
+            raise UsageError(f"--chart does not go with {look.format}", hint="table and html take it; --plot FILE any")
         if values.get("explain") and look.format == "csv":
             raise UsageError("--explain does not go with csv", hint="table, plain, json, markdown and html take it")
         models, gpus = read_catalogue(values)
@@ -58,6 +63,9 @@ def run(values: Mapping[str, Any]) -> int:
             text = _one(answers[0][1], look, bool(values.get("explain")), models, gpus)
         else:
             text = _several(answers, look, bool(values.get("explain")))
+        plot.write(lambda: _charts(answers))
+        if values.get("chart"):
+            text = _with_charts(text, _charts(answers), look)
         outlet.write(text)
     if not values.get("quiet"):
         _talk(answers, look)
@@ -184,6 +192,27 @@ def _several(answers: Sequence[Answer], look: Look, explained: bool) -> str:
     )
 
 
+def _charts(answers: Sequence[Answer]) -> tuple[Any, ...]:
+    """What --plot and --chart draw, of the cards that have an answer."""
+    from kvtax.views.budget_charts import budget_charts
+
+    named = [(answer.gpu.id, answer) for _, answer in answers if not isinstance(answer, KvtaxError)]
+    return budget_charts(named) if named else ()
+
+
+def _with_charts(text: str, charts: tuple[Any, ...], look: Look) -> str:
+    """The answer with its charts below it."""
+    from kvtax.views.page import Page
+
+    if look.format == "html":
+        from kvtax.views.page_html import page_fragment_html
+
+        return text.replace("</body>", page_fragment_html(Page("", charts)) + "</body>")
+    from kvtax.views.page_text import Style, page_text
+
+    return f"{text}\n{page_text(Page('', charts), Style(look.width, look.colour, look.unicode))}"
+
+
 def _talk(answers: Sequence[Answer], look: Look) -> None:
     """What a format has no room for goes to stderr: errors of single cards, and the notices of CSV."""
     if len(answers) == 1 and look.format != "csv":
@@ -239,6 +268,8 @@ COMMAND = Command(
         *ENGINE_OPTIONS,
         CATALOGUE,
         *FORMAT_OPTIONS[:3],
+        PLOT,
+        CHART,
         EXPLAIN,
         STRICT,
         *FORMAT_OPTIONS[3:],

@@ -15,12 +15,14 @@ from kvtax.cli.options import (
     MODEL,
     MODEL_HELP,
     OFFLINE,
+    PLOT,
     Argument,
     Command,
     Option,
 )
 from kvtax.cli.outlet import choose_look, open_outlet
 from kvtax.cli.pages import PAGE_FORMATS, PAGE_OPTIONS, drawn
+from kvtax.cli.plots import open_plot
 from kvtax.cli.words import read_catalogue, read_stdin_model, size_notices
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def run(values: Mapping[str, Any]) -> int:
     Returns:
         The exit code: 0; what goes wrong is an error with its own.
     """
-    with open_outlet(values) as outlet:
+    with open_outlet(values) as outlet, open_plot(values) as plot:
         look = choose_look(values, outlet, PAGE_FORMATS)
         models, _ = read_catalogue(values)
         settle_network(values)
@@ -66,8 +68,16 @@ def run(values: Mapping[str, Any]) -> int:
             from kvtax.views.inspect_weights import tensors_block
 
             table = tensors_block(anatomy)
+        plot.write(lambda: _charts(model, anatomy))
         outlet.write(drawn(look, page, document, table))
     return Exit.OK
+
+
+def _charts(model: Model, anatomy: Any) -> list[Any]:
+    from kvtax.views.inspect_kv import growth_plot
+
+    found = growth_plot(model.id, anatomy)
+    return [] if found is None else [found]
 
 
 def _about_length(model: Model, tokens: int | None) -> tuple[Notice, ...]:
@@ -135,7 +145,18 @@ COMMAND = Command(
             MODEL_HELP,
         ),
     ),
-    (MODEL._replace(help="The same as MODEL."), TENSORS, _LENGTH, _IMAGE, _KV_DTYPE, OFFLINE, CATALOGUE, *PAGE_OPTIONS),
+    (
+        MODEL._replace(help="The same as MODEL."),
+        TENSORS,
+        _LENGTH,
+        _IMAGE,
+        _KV_DTYPE,
+        OFFLINE,
+        CATALOGUE,
+        *PAGE_OPTIONS[:3],
+        PLOT,
+        *PAGE_OPTIONS[3:],
+    ),
     (
         ("where the parameters and the KV of a model are", "kvtax inspect gemma-3-27b"),
         ("a config of your own, tensor by tensor", "kvtax inspect ./my-model/config.json --tensors"),

@@ -146,6 +146,14 @@ FORMAT_OPTIONS = (
     Option("quiet", ("--quiet",), "Nothing on stderr but errors.", _OUTPUT, FLAG),
     Option("debug", ("--debug",), "Show where an error comes from.", _OUTPUT, FLAG),
 )
+PLOT = Option(
+    "plot",
+    ("--plot",),
+    "Charts for a document: .svg, .png or .html by the file's name; takes the extra kvtax[plot].",
+    _OUTPUT,
+    metavar="FILE",
+)
+CHART = Option("chart", ("--chart",), "Draw the charts below the table too (table and html).", _OUTPUT, FLAG)
 EXPLAIN = Option(
     "explain", ("--explain",), "Each number: symbols, numbers put in, result, and where each comes from.", _OUTPUT, FLAG
 )

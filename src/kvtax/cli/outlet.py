@@ -11,13 +11,12 @@ A command does four things with this module:
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kvtax.cli.exits import UsageError
-from kvtax.errors import InputError
+from kvtax.whole_file import WholeFile
 
 WIDTH_WITHOUT_TERMINAL = 100
 _LEAST_WIDTH = 60
@@ -53,41 +52,17 @@ class Outlet:
     """
 
     def __init__(self, path: str | None) -> None:
-        self._shown = path or ""
-        try:
-            self.path = None if path in (None, "-") else os.path.realpath(os.path.expanduser(str(path)))
-        except (OSError, ValueError) as error:
-            raise self._cannot(error) from None
-        self._temporary: str | None = None
-        if self.path is not None:
-            self._check(self.path)
+        self._file = None if path in (None, "-") else WholeFile(str(path))
 
-    def _check(self, path: str) -> None:
-        try:
-            mode = os.stat(path).st_mode if os.path.exists(path) else None
-            if mode is not None and stat.S_ISDIR(mode):
-                raise InputError("is a directory", code="cannot-write", where=self._shown)
-            if mode is not None and not stat.S_ISREG(mode):
-                return  # a pipe or a device is written to as it is
-            if mode is not None and not os.access(path, os.W_OK):
-                raise InputError("may not be written", code="cannot-write", where=self._shown)
-            folder, name = os.path.split(path)
-            self._temporary = os.path.join(folder, f".{name[:64]}.{os.urandom(6).hex()}.tmp")
-            os.close(os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-            if mode is not None:
-                os.chmod(self._temporary, stat.S_IMODE(mode))
-        except (OSError, ValueError) as error:
-            self._temporary = None
-            raise self._cannot(error) from None
-
-    def _cannot(self, error: Exception) -> InputError:
-        reason = getattr(error, "strerror", None) or "not a path"
-        return InputError(f"cannot be written: {reason}", code="cannot-write", where=self._shown)
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file."""
+        return self._file is not None
 
     @property
     def is_terminal(self) -> bool:
         """Whether a person sees it at once."""
-        return self.path is None and _is_terminal(sys.stdout)
+        return self._file is None and _is_terminal(sys.stdout)
 
     def write(self, text: str) -> None:
         """The whole result.
@@ -95,28 +70,15 @@ class Outlet:
         Raises:
             InputError: the file cannot be written.
         """
-        if self.path is None:
+        if self._file is None:
             sys.stdout.write(text)
-            return
-        try:
-            with open(
-                self._temporary or self.path, "w", encoding="utf-8", errors="backslashreplace", newline="\n"
-            ) as file:
-                file.write(text)
-            if self._temporary is not None:
-                os.replace(self._temporary, self.path)
-                self._temporary = None
-        except OSError as error:
-            raise self._cannot(error) from None
+        else:
+            self._file.write(text)
 
     def close(self) -> None:
         """Leave nothing half-written behind."""
-        if self._temporary is not None:
-            import contextlib
-
-            with contextlib.suppress(OSError):
-                os.unlink(self._temporary)
-            self._temporary = None
+        if self._file is not None:
+            self._file.close()
 
     def __enter__(self) -> Outlet:
         return self
@@ -166,7 +128,7 @@ def choose_look(values: Mapping[str, Any], outlet: Outlet, formats: Sequence[str
         colour = False if environment("NO_COLOR") else True if environment("FORCE_COLOR") else terminal
     else:
         colour = when == "always"
-    return Look(name, colour, _width(outlet), outlet.path is not None or _shows_blocks(sys.stdout))
+    return Look(name, colour, _width(outlet), outlet.is_file or _shows_blocks(sys.stdout))
 
 
 def _width(outlet: Outlet) -> int:

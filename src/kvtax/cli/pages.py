@@ -9,13 +9,8 @@ from kvtax.cli.options import FORMAT_OPTIONS
 from kvtax.cli.outlet import Look
 from kvtax.views.page import Grid, Page
 
-PAGE_FORMATS = ("table", "plain", "json", "markdown", "csv")
-PAGE_OPTIONS = tuple(
-    option._replace(help=f"{', '.join(PAGE_FORMATS[:-1])} or {PAGE_FORMATS[-1]} [table].")
-    if option.name == "format"
-    else option
-    for option in FORMAT_OPTIONS
-)
+PAGE_FORMATS = ("table", "plain", "json", "markdown", "csv", "html")
+PAGE_OPTIONS = FORMAT_OPTIONS
 
 
 def drawn(
@@ -44,6 +39,10 @@ def drawn(
         from kvtax.views.page_markdown import page_markdown
 
         return page_markdown(page())
+    if look.format == "html":
+        from kvtax.views.page_html import page_html
+
+        return page_html(page())
     if look.format == "plain":
         from kvtax.views.page_plain import page_plain
 

@@ -22,14 +22,16 @@ _COLOURS = {
     "cuda_graphs": "#aa3377",
     "runtime": "#aa3377",
 }
-_VERDICTS = {"fits": "#1a7f37", "over_budget": "#9a6700"}
-_BAD = "#cf222e"
-_STYLE = (
+_VERDICTS = {"fits": "good", "over_budget": "short"}
+STYLE = (
     ".kvtax{font:14px/1.4 system-ui,sans-serif;max-width:56em}.kvtax table{border-collapse:collapse;margin:.6em 0}"
     ".kvtax td,.kvtax th{padding:.1em .8em .1em 0;text-align:left;border:0;background:none}.kvtax .n{text-align:right;"
-    "font-variant-numeric:tabular-nums}.kvtax .s td{opacity:.7}.kvtax .b{width:16em}.kvtax .b div{height:.8em}"
-    ".kvtax .r{opacity:.7}.kvtax pre{font-size:12px;overflow-x:auto}"
+    "font-variant-numeric:tabular-nums}.kvtax .s td{opacity:.7}.kvtax .b{min-width:6em;width:16em}.kvtax .b div{height:.8em}"
+    ".kvtax th.n{white-space:nowrap}.kvtax .r{opacity:.7}.kvtax pre{font-size:12px;overflow-x:auto}.kvtax .w{overflow-x:auto}"
+    ".kvtax .good{color:#1a7f37}.kvtax .short{color:#9a6700}.kvtax .bad{color:#cf222e}@media(prefers-color-scheme:dark){"
+    ".kvtax .good{color:#3fb950}.kvtax .short{color:#d29922}.kvtax .bad{color:#ff7b72}}"
 )
+"""What a fragment needs, in a `style` element."""
 
 
 def budget_to_html(budget: Budget) -> str:
@@ -39,7 +41,7 @@ def budget_to_html(budget: Budget) -> str:
 
 def sheet_to_html(sheet: Sheet) -> str:
     """A fragment."""
-    return f'<div class="kvtax"><style>{_STYLE}</style>' + "".join(_pieces(sheet)) + "</div>\n"
+    return f'<div class="kvtax"><style>{STYLE}</style>' + "".join(_pieces(sheet)) + "</div>\n"
 
 
 def html_page(title: str, fragment: str, explanation: str = "") -> str:
@@ -48,7 +50,8 @@ def html_page(title: str, fragment: str, explanation: str = "") -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f'<meta name="viewport" content="width=device-width"><title>{html(title)}</title></head>\n<body>{fragment}{more}</body></html>\n'
+        '<meta name="viewport" content="width=device-width"><style>:root{color-scheme:light dark}</style>'
+        f"<title>{html(title)}</title></head>\n<body>{fragment}{more}</body></html>\n"
     )
 
 
@@ -57,9 +60,8 @@ def _lines(text: str) -> str:
 
 
 def _pieces(sheet: Sheet) -> Iterator[str]:
-    colour = _VERDICTS.get(sheet.verdict, _BAD)
     yield f"<h3>{html(sheet.title)}</h3><p>{html(sheet.about_model)}; {html(sheet.about_engine)}</p>"
-    yield f'<p><b style="color:{colour}">{html(sheet.word)}</b> {html(sheet.sentence)}</p>'
+    yield f'<p><b class="{_VERDICTS.get(sheet.verdict, "bad")}">{html(sheet.word)}</b> {html(sheet.sentence)}</p>'
     yield '<table><tr><th></th><th class="n">GiB</th><th class="n">of card</th><th></th></tr>'
     for part in sheet.parts:
         share = part.bytes / max(sheet.total_bytes, 1)
@@ -88,7 +90,7 @@ def _pieces(sheet: Sheet) -> Iterator[str]:
             for remedy in sheet.remedies
         )
         yield "<p>What would help most:</p><ol>" + "".join(rows) + "</ol>"
-    yield _notices(sheet.notices)
+    yield notices_to_html(sheet.notices)
 
 
 def _ranks_and_prints(sheet: Sheet) -> Iterator[str]:
@@ -104,7 +106,8 @@ def _ranks_and_prints(sheet: Sheet) -> Iterator[str]:
         yield f"<p>What {html(sheet.printer)}:</p><ul>{lines}</ul>"
 
 
-def _notices(notices: Sequence[Notice]) -> str:
+def notices_to_html(notices: Sequence[Notice]) -> str:
+    """Notices as a list; nothing where there are none."""
     rows = (
         f"<li>{html(notice.message)}{' (' + html(notice.hint) + ')' if notice.hint else ''} <code>{html(notice.code)}</code></li>"
         for notice in notices
@@ -118,8 +121,8 @@ def html_cards(title: str, rows: Sequence[CardRow]) -> str:
     body = []
     for row in rows:
         cells = "".join(f'<td class="n">{html(cell)}</td>' for cell in row.cells)
-        colour = _VERDICTS.get(row.verdict, _BAD)
-        body.append(f'<tr><td>{html(row.gpu)}</td>{cells}<td style="color:{colour}">{html(row.word)}</td></tr>')
-    notices = _notices([notice for row in rows for notice in row.notices])
-    table = f"<table><tr><th>card</th>{heads}<th>verdict</th></tr>{''.join(body)}</table>"
-    return f'<div class="kvtax"><style>{_STYLE}</style><h3>{html(title)}</h3>{table}{notices}</div>\n'
+        tone = _VERDICTS.get(row.verdict, "bad")
+        body.append(f'<tr><td>{html(row.gpu)}</td>{cells}<td class="{tone}">{html(row.word)}</td></tr>')
+    notices = notices_to_html([notice for row in rows for notice in row.notices])
+    table = f"<div class=w><table><tr><th>card</th>{heads}<th>verdict</th></tr>{''.join(body)}</table>"
+    return f'<div class="kvtax"><style>{STYLE}</style><h3>{html(title)}</h3>{table}{notices}</div>\n'

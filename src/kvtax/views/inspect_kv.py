@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from kvtax.planning.anatomy import Anatomy, LayerGroup, RankShare
-from kvtax.units import Unit, common_unit, format_bytes, format_share, format_tokens
+from kvtax.units import Unit, common_unit, format_share, format_tokens
+from kvtax.views.charts import BYTES, TOKENS, Axis, Curve, Curves
 from kvtax.views.inspect_weights import weights_unit
 from kvtax.views.layer_words import KINDS, kind_words, layers_words, shape_words
-from kvtax.views.page import Cell, Column, Grid, Plot, Row, number_cell
+from kvtax.views.page import Cell, Column, Grid, Row, number_cell
 
 _DTYPES = {
     "fp8_ds_mla": "16-bit rope key",
@@ -95,7 +96,7 @@ def _layer_detail(group: LayerGroup) -> str:
 # ---- how KV grows ----
 
 
-def growth_block(anatomy: Anatomy) -> Iterator[Grid | Plot]:
+def growth_block(anatomy: Anatomy) -> Iterator[Grid | Curves]:
     """A curve and a table of what one request holds at each length; nothing where that does not grow."""
     lengths = anatomy.lengths
     if len(lengths) < 2 or lengths[0].bytes == lengths[-1].bytes:
@@ -115,25 +116,47 @@ def growth_block(anatomy: Anatomy) -> Iterator[Grid | Plot]:
         mean = length.bytes / length.tokens
         rows.append(Row((*cells, Cell(rate.show(mean), mean, "dim"))))
     if lengths[0].bytes:
-        yield _plot(anatomy)
+        yield growth_chart(anatomy)
     yield Grid("growth", f"One request, in {unit.name}", tuple(columns), tuple(rows))
 
 
-def _plot(anatomy: Anatomy) -> Plot:
+def growth_chart(anatomy: Anatomy) -> Curves:
+    """What one request holds against its length; dotted, if window and chunk layers kept every token."""
     lengths = anatomy.lengths
-    curves = [tuple(length.bytes for length in lengths)]
+    held = tuple(length.bytes for length in lengths)
+    curves = [Curve("", held)]
     others = tuple(length.without_windows or 0 for length in lengths)
     title = "How one request grows"
-    if all(others) and others[-1] > curves[0][-1]:
-        curves.append(others)
+    if all(others) and others[-1] > held[-1]:
+        curves.append(Curve("", others, dotted=True))
         title += " (dotted: if window layers kept every token)"
-    return Plot(
-        title,
-        tuple(length.tokens for length in lengths),
-        tuple(format_tokens(length.tokens) for length in lengths),
-        tuple(curves),
-        format_bytes(lengths[0].bytes),
-        tuple(format_bytes(curve[-1]) for curve in curves),
+    y = Axis("", BYTES, logarithmic=all(held))
+    at = tuple(length.tokens for length in lengths)
+    return Curves(title, Axis("", TOKENS, logarithmic=True), y, at, tuple(curves))
+
+
+def growth_plot(name: str, anatomy: Anatomy) -> Curves | None:
+    """The same for a document: with each kind of layer, where there are several; None where nothing grows.
+
+    Args:
+        name: of the model.
+        anatomy: of it.
+    """
+    lengths = anatomy.lengths
+    if len(lengths) < 2 or lengths[0].bytes == lengths[-1].bytes:
+        return None
+    chart = growth_chart(anatomy)
+    whole, *others = chart.curves
+    kinds = [kind for kind in KINDS if any(kind in length.by_kind for length in lengths)]
+    curves = [whole] if len(kinds) < 2 and not others else [whole._replace(name="one request")]
+    if len(kinds) > 1:
+        curves += [Curve(KINDS[kind], tuple(length.by_kind.get(kind) or None for length in lengths)) for kind in kinds]
+    curves += [curve._replace(name="if windows kept all") for curve in others]
+    return chart._replace(
+        title=f"{name}: KV of one request, {anatomy.kv_dtype}",
+        x=chart.x._replace(title="context [tokens]"),
+        y=chart.y._replace(title="KV of one request"),
+        curves=tuple(curves),
     )
 
 

@@ -11,7 +11,7 @@ from kvtax.terms import Notice
 from kvtax.units import format_bytes, format_count, format_share
 from kvtax.views.inspect_kv import formats_block, growth_block, layers_block, ranks_block
 from kvtax.views.inspect_weights import tensors_block, weights_block
-from kvtax.views.page import Fact, Facts, Grid, Page, Plot
+from kvtax.views.page import Block, Fact, Facts, Page
 
 if TYPE_CHECKING:
     from kvtax.sources.resolve import Model
@@ -26,7 +26,7 @@ def inspect_page(model: Model, anatomy: Anatomy, notices: Sequence[Notice] = (),
         notices: what the reader should know.
         tensors: whether every group of tensors is listed too.
     """
-    blocks: list[Facts | Grid | Plot] = [_about(model, anatomy), layers_block(anatomy), weights_block(anatomy)]
+    blocks: list[Block] = [_about(model, anatomy), layers_block(anatomy), weights_block(anatomy)]
     if tensors:
         blocks.append(tensors_block(anatomy))
     blocks += growth_block(anatomy)

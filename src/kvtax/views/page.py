@@ -1,4 +1,4 @@
-"""A page: facts, grids and a plot, in words and formatted numbers. What inspect, models and gpus show; the formats only draw it.
+"""A page: facts, grids and charts, in words and formatted numbers. What inspect, models and gpus show; the formats only draw it.
 
 Every cell keeps its number beside its text, so that CSV has the exact value and people have a short one.
 """
@@ -9,16 +9,25 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvtax.terms import Notice
+from kvtax.views.charts import Bars, Curves, HeatMap
 
 Value = int | float | str | bool | None
 
 
 class Cell(NamedTuple):
-    """One cell: what people read, the value behind it (None: the text itself), and a tone (`dim`, `strong`, `good`, `bad`)."""
+    """One cell.
+
+    Args:
+        text: what people read.
+        value: behind it; None: the text itself.
+        tone: `dim`, `strong`, `good`, `bad` or none.
+        heat: how strongly a cell of a heat map is tinted, from 0 to 1; None: not at all.
+    """
 
     text: str
     value: Value = None
     tone: str = ""
+    heat: float | None = None
 
 
 class Column(NamedTuple):
@@ -70,26 +79,6 @@ class Fact(NamedTuple):
     value: Value = None
 
 
-class Plot(NamedTuple):
-    """Curves over one axis of lengths, both axes logarithmic.
-
-    Args:
-        title: what is plotted.
-        x: of each point, rising [tokens].
-        x_labels: one for each point.
-        curves: values of each curve, the main one first; the others are dotted [bytes].
-        start_label: the least value.
-        end_labels: the last value of each curve.
-    """
-
-    title: str
-    x: tuple[int, ...]
-    x_labels: tuple[str, ...]
-    curves: tuple[tuple[int, ...], ...]
-    start_label: str
-    end_labels: tuple[str, ...]
-
-
 class Facts(NamedTuple):
     """A list of labelled lines."""
 
@@ -98,11 +87,14 @@ class Facts(NamedTuple):
     facts: tuple[Fact, ...]
 
 
+Block = Facts | Grid | Curves | Bars | HeatMap
+
+
 class Page(NamedTuple):
     """A whole answer."""
 
     title: str
-    blocks: tuple[Facts | Grid | Plot, ...]
+    blocks: tuple[Block, ...]
     notices: tuple[Notice, ...] = ()
 
 

@@ -7,9 +7,14 @@ from typing import NamedTuple
 
 from kvtax.safe_text import safe
 from kvtax.terms import Notice
-from kvtax.views.page import Cell, Column, Facts, Grid, Page, Plot, Row
+from kvtax.views.page import Block, Cell, Column, Facts, Grid, Page, Row
 
-_ANSI = {"strong": "1", "dim": "2", "good": "32", "bad": "31", "note": "33", "bar": "34", "curve": "32"}
+_ANSI = {
+    "strong": "1", "dim": "2", "good": "32", "bad": "31", "note": "33", "bar": "34", "curve": "32",
+    "curve0": "34", "curve1": "33", "curve2": "32", "curve3": "35", "curve4": "36", "curve5": "31",
+    "weights": "34", "activation": "35", "cuda_graph": "35", "runtime": "35", "kv_pool": "32", "unallocated": "2",
+}  # fmt: skip
+_SHADES = " \u2591\u2592\u2593\u2588"
 _EIGHTHS = "\u258f\u258e\u258d\u258c\u258b\u258a\u2589"
 _GAP = "  "
 _INDENT = "     "
@@ -33,6 +38,14 @@ class Style(NamedTuple):
         if not (self.colour and shown and tone in _ANSI):
             return text
         return f"\x1b[{_ANSI[tone]}m{shown}\x1b[0m{text[len(shown) :]}"
+
+    def tint(self, text: str, heat: float) -> str:
+        """The text on the colour of a heat map."""
+        from kvtax.views.colours import TINT_NUMBERS, TINTS_UNDER_LIGHT_TEXT
+
+        number = min(int(heat * len(TINT_NUMBERS)), len(TINT_NUMBERS) - 1)
+        letters = 231 if number < TINTS_UNDER_LIGHT_TEXT else 16
+        return f"\x1b[38;5;{letters};48;5;{TINT_NUMBERS[number]}m{text}\x1b[0m"
 
 
 PLAIN = Style(_UNLIMITED, colour=False, unicode=False, drawings=False)
@@ -60,17 +73,16 @@ def page_text(page: Page, style: Style) -> str:
     return text if style.unicode else text.encode("ascii", "backslashreplace").decode("ascii")
 
 
-def _block(block: Facts | Grid | Plot, style: Style) -> Iterable[str]:
+def _block(block: Block, style: Style) -> Iterable[str]:
     if isinstance(block, Facts):
         return _facts(block, style)
     if isinstance(block, Grid):
-        return _grid(block, style)
+        return grid_lines(block, style)
     if not style.drawings:
         return ()
-    from kvtax.views.plot import plot_lines
+    from kvtax.views.chart_text import chart_lines
 
-    lines = plot_lines(block, width=style.width, unicode=style.unicode)
-    return [style.paint(safe(block.title), "strong"), *(style.paint(line, "curve") for line in lines)]
+    return chart_lines(block, style)
 
 
 # ---- facts and notices ----
@@ -97,10 +109,16 @@ def _notice(notice: Notice, style: Style) -> Iterable[str]:
 # ---- grids ----
 
 
-def _grid(grid: Grid, style: Style) -> Iterable[str]:
+def grid_lines(grid: Grid, style: Style) -> Iterable[str]:
+    """A table as lines.
+
+    Args:
+        grid: what is shown.
+        style: how it may look.
+    """
     shown = [number for number in range(len(grid.columns)) if _is_shown(grid, number, style)]
     columns = [grid.columns[number]._replace(title=safe(grid.columns[number].title)) for number in shown]
-    rows = [(row, [_safe_cell(row.cells[number]) for number in shown]) for row in grid.rows]
+    rows = [(row, [_shown_cell(row.cells[number], style) for number in shown]) for row in grid.rows]
     widths = _widths(columns, [cells for _, cells in rows], style.width)
     title = safe(grid.title)
     if title and columns[0].title != title:
@@ -125,8 +143,12 @@ def _is_shown(grid: Grid, number: int, style: Style) -> bool:
     return number == 0 or column.bar or any(row.cells[number].text for row in grid.rows)
 
 
-def _safe_cell(cell: Cell) -> Cell:
-    return cell._replace(text=safe(cell.text, _MOST_CHARACTERS))
+def _shown_cell(cell: Cell, style: Style) -> Cell:
+    """A cell made safe; without colour, a shade beside the number says what the tint would."""
+    text = safe(cell.text, _MOST_CHARACTERS)
+    if cell.heat is not None and style.drawings and style.unicode and not style.colour:
+        text += " " + _SHADES[min(int(cell.heat * len(_SHADES)), len(_SHADES) - 1)]
+    return cell._replace(text=text)
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> list[int]:
@@ -163,7 +185,10 @@ def _row(
         parts = []
         for texts, cell, column, width in zip(folded, cells, columns, widths, strict=True):
             text = _aligned(texts[number] if number < len(texts) else "", column, width)
-            parts.append(style.paint(text, "bar" if column.bar else cell.tone))
+            if cell.heat is not None and style.colour and number == 0:
+                parts.append(style.tint(text, cell.heat))
+            else:
+                parts.append(style.paint(text, "bar" if column.bar else cell.tone))
         yield _GAP.join(parts)
     for detail in row.details:
         for line in fold(safe(detail, _MOST_CHARACTERS), style.width - len(_INDENT)):
