@@ -73,7 +73,12 @@ def _cards(values: Mapping[str, Any], fields: dict[str, Any], question: dict[str
         from kvtax.sources.gpus import list_gpus
 
         named = [gpu.id for gpu in (*question["gpus"], *list_gpus()) if gpu.parent is None]
-    found = fit(vary=values.get("vary") or (), prices=_prices(values), **question, **{**fields, "gpu": named or None})
+    found = fit(
+        vary=values.get("vary") or (),
+        prices=_prices(values, question["gpus"]),
+        **question,
+        **{**fields, "gpu": named or None},
+    )
     return _written(values, look, found, view.fit_page, view.fit_to_dict, view.fit_grid), found
 
 
@@ -119,8 +124,12 @@ def _number(text: str) -> int:
     return read_count("most", text, 1, 10**6)
 
 
-def _prices(values: Mapping[str, Any]) -> Any:
-    return None
+def _prices(values: Mapping[str, Any], gpus: Any) -> Any:
+    if not values.get("prices"):
+        return None
+    from kvtax.sources.prices import load_prices
+
+    return load_prices(values["prices"], gpus)
 
 
 COMMAND = Command(
@@ -138,8 +147,7 @@ COMMAND = Command(
                metavar="KEY"),
         Option("most", ("--most",), "Rows to show [12; 40 models].", "Choices", metavar="N"),
         VARY._replace(help="Further choices: values of a field; repeated: every combination.", group="Choices"),
-        Option("prices", ("--prices",), "Prices of cards in TOML, or examples.", "Choices", metavar="FILE"),
-        Option("launch", ("--launch",), "The launch command of the best choice alone: command, compose or kubernetes.", "Choices", metavar="FORM"),
+        Option("prices", ("--prices",), "What cards cost an hour, in TOML; examples: dated ones of the catalogue.", "Choices", metavar="FILE"),
         Option("search", ("--search",), "Only models with these words in their name.", "Choices", metavar="WORDS"),
         Option("every", ("--every",), "Of each model the narrower quantisations, too.", "Choices", FLAG),
         *MODEL_OPTIONS,

@@ -82,6 +82,12 @@ class Diff(NamedTuple):
 
         return diff_to_dict(self)
 
+    def _repr_html_(self) -> str:
+        from kvtax.views.diff_page import diff_page
+        from kvtax.views.page_html import page_fragment_html
+
+        return page_fragment_html(diff_page(self))
+
 
 def make_side(
     name: str,

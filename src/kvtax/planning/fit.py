@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from kvtax.budgets import Budget
 from kvtax.engines.registry import plan_class
@@ -15,31 +15,13 @@ from kvtax.planning.lengths import longest_length, most_requests
 from kvtax.planning.need import Class, Need, carries, make_mix, need_fields, share_needed
 from kvtax.planning.variants import Variant, variant, whole_change
 from kvtax.sources.models import ModelEntry
+from kvtax.sources.prices import Prices
 
 _SHORT = 256
 RANKS = (1, 2, 4, 8)
 """Cards of one node that are looked at where nothing else is said."""
 KEYS = ("memory", "price", "cards", "headroom")
 """What choices can be ranked by: memory of all cards, price an hour, number of cards, share of the pool that stays free."""
-
-
-class PricePerHour(Protocol):
-    """What one card costs an hour."""
-
-    @property
-    def per_hour(self) -> float:
-        """For one card."""
-
-    @property
-    def currency(self) -> str:
-        """Three letters."""
-
-
-class PriceList(Protocol):
-    """Prices of cards."""
-
-    def per_gpu_hour(self, gpu_id: str, gpu_count: int = 1) -> PricePerHour | None:
-        """The price of one of `gpu_count` cards; None where it is not known."""
 
 
 class Choice(NamedTuple):
@@ -128,13 +110,19 @@ class Fit(NamedTuple):
 
         return fit_to_dict(self)
 
+    def _repr_html_(self) -> str:
+        from kvtax.views.fit_page import fit_page
+        from kvtax.views.page_html import page_fragment_html
+
+        return page_fragment_html(fit_page(self))
+
 
 def fit(
     *,
     vary: Mapping[str, Any] | Sequence[str] = (),
     traffic: Iterable[tuple[Any, Any]] = (),
     by: str = "memory",
-    prices: PriceList | None = None,
+    prices: Prices | None = None,
     models: Sequence[ModelEntry] = (),
     gpus: Sequence[Gpu] = (),
     **fields: Any,
@@ -243,7 +231,7 @@ def _is_one_machine(change: Mapping[str, Any], count: str) -> bool:
         return False
 
 
-def _choice(change: Mapping[str, Any], made: Budget, need: Need, prices: PriceList | None) -> Choice:
+def _choice(change: Mapping[str, Any], made: Budget, need: Need, prices: Prices | None) -> Choice:
     share = share_needed(made, need)
     count = made.prepared.gpu_count
     price = None if prices is None else prices.per_gpu_hour(made.gpu.id, count)

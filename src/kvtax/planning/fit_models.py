@@ -68,6 +68,12 @@ class FitModels(NamedTuple):
 
         return fit_models_to_dict(self)
 
+    def _repr_html_(self) -> str:
+        from kvtax.views.fit_models_page import fit_models_page
+        from kvtax.views.page_html import page_fragment_html
+
+        return page_fragment_html(fit_models_page(self))
+
 
 def fit_models(
     search: Sequence[str] = (),

@@ -48,6 +48,12 @@ class Matrix(NamedTuple):
 
         return matrix_to_dict(self)
 
+    def _repr_html_(self) -> str:
+        from kvtax.views.matrix_page import matrix_page
+        from kvtax.views.page_html import page_fragment_html
+
+        return page_fragment_html(matrix_page(self))
+
 
 def matrix(
     vary: Mapping[str, Any] | Sequence[str] = (),

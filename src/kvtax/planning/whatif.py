@@ -62,6 +62,12 @@ class WhatIf(NamedTuple):
 
         return whatif_to_dict(self)
 
+    def _repr_html_(self) -> str:
+        from kvtax.views.page_html import page_fragment_html
+        from kvtax.views.whatif_page import whatif_page
+
+        return page_fragment_html(whatif_page(self))
+
 
 def whatif(
     changes: Sequence[Mapping[str, Any]] = (),

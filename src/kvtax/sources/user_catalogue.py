@@ -53,19 +53,24 @@ def load_catalogue(path: str) -> tuple[tuple[ModelEntry, ...], tuple[Gpu, ...]]:
         InputError: the file cannot be read (`unreadable-file`, `file-too-large`) or is not TOML (`invalid-toml`); an
             entry is wrong (`invalid-entry`); a name is used twice (`duplicate-name`).
     """
-    document = _read_toml(path)
-    tables = {name: _tables(document, name, path) for name in ("model", "gpu")}
+    document = read_toml(path)
+    tables = {name: read_tables(document, name, path) for name in ("model", "gpu")}
     if not any(tables.values()):
         return (), ()
     model_schema, gpu_schema = _schemas()
-    models = tuple(_model(_validate(model_schema, row, where), where, path) for row, where in tables["model"])
-    gpus = tuple(_gpu(_validate(gpu_schema, row, where), where) for row, where in tables["gpu"])
+    models = tuple(_model(validate(model_schema, row, where), where, path) for row, where in tables["model"])
+    gpus = tuple(_gpu(validate(gpu_schema, row, where), where) for row, where in tables["gpu"])
     _refuse_duplicates([(name, "model") for entry in models for name in {entry.id.lower(), *entry.aliases}], path)
     _refuse_duplicates([(name, "gpu") for gpu in gpus for name in {gpu.id, *gpu.aliases}], path)
     return models, gpus
 
 
-def _read_toml(path: str) -> dict[str, Any]:
+def read_toml(path: str) -> dict[str, Any]:
+    """The document of a TOML file.
+
+    Raises:
+        InputError: it cannot be read, is too large, or is not TOML.
+    """
     import tomllib
 
     try:
@@ -84,8 +89,12 @@ def _read_toml(path: str) -> dict[str, Any]:
         raise InputError(f"is not valid TOML: {reason}", code="invalid-toml", where=path) from error
 
 
-def _tables(document: dict[str, Any], name: str, path: str) -> list[tuple[dict[str, Any], str]]:
-    """The `[[name]]` tables, each with the words that point to it."""
+def read_tables(document: dict[str, Any], name: str, path: str) -> list[tuple[dict[str, Any], str]]:
+    """The `[[name]]` tables, each with the words that point to it.
+
+    Raises:
+        InputError: they are no tables, or too many.
+    """
     rows = document.get(name, [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InputError(
@@ -130,7 +139,12 @@ def _schemas() -> tuple[type[BaseModel], type[BaseModel]]:
     return UserModel, UserGpu
 
 
-def _validate(schema: type[BaseModel], row: dict[str, Any], where: str) -> Any:
+def validate(schema: type[BaseModel], row: dict[str, Any], where: str) -> Any:
+    """A table as its schema has it.
+
+    Raises:
+        InputError: a key is wrong.
+    """
     from pydantic import ValidationError
 
     try:
