@@ -16,6 +16,7 @@ from kvtax.cli.options import (
     MANY,
     MODEL_OPTIONS,
     OFFLINE,
+    PLOT,
     STRICT,
     VARY,
     Argument,
@@ -25,6 +26,7 @@ from kvtax.cli.options import (
 )
 from kvtax.cli.outlet import choose_look, open_outlet
 from kvtax.cli.pages import PAGE_FORMATS, PAGE_OPTIONS, drawn
+from kvtax.cli.plots import open_plot
 from kvtax.cli.words import read_catalogue
 
 SHOWN = ("max", "tokens", "longest", "pool", "verdict")
@@ -39,7 +41,7 @@ def run(values: Mapping[str, Any]) -> int:
     Returns:
         The exit code: 0 where every cell has an answer (with --strict: where each fits), else that of the errors.
     """
-    with open_outlet(values) as outlet:
+    with open_outlet(values) as outlet, open_plot(values) as plot:
         look = choose_look(values, outlet, PAGE_FORMATS)
         show = _shown(values)
         models, gpus = read_catalogue(values)
@@ -53,6 +55,7 @@ def run(values: Mapping[str, Any]) -> int:
         found = matrix(vary, models=models, gpus=gpus, **_with_cards(fields, values))
         wide = bool(values.get("interval"))
         width = look.width if look.format == "table" else 1 << 30
+        plot.write(lambda: [view.matrix_chart(found, show)])
         outlet.write(
             drawn(
                 look,
@@ -131,6 +134,7 @@ COMMAND = Command(
         *map(_many, ENGINE_OPTIONS),
         CATALOGUE,
         *PAGE_OPTIONS[:3],
+        PLOT,
         STRICT._replace(help="A cell that does not fit exits with 1."),
         *PAGE_OPTIONS[3:],
     ),

@@ -16,6 +16,7 @@ from kvtax.cli.options import (
     MANY,
     MODEL_OPTIONS,
     OFFLINE,
+    PLOT,
     VARY,
     Argument,
     Command,
@@ -24,6 +25,7 @@ from kvtax.cli.options import (
 )
 from kvtax.cli.outlet import Look, choose_look, open_outlet
 from kvtax.cli.pages import PAGE_FORMATS, PAGE_OPTIONS, drawn
+from kvtax.cli.plots import open_plot
 from kvtax.cli.words import read_catalogue, read_model
 
 ALL = "all"
@@ -38,7 +40,7 @@ def run(values: Mapping[str, Any]) -> int:
     Returns:
         The exit code: 0 where there is a choice, 1 where there is none.
     """
-    with open_outlet(values) as outlet:
+    with open_outlet(values) as outlet, open_plot(values) as plot:
         look = choose_look(values, outlet, PAGE_FORMATS)
         models, gpus = read_catalogue(values)
         settle_network(values)
@@ -56,6 +58,8 @@ def run(values: Mapping[str, Any]) -> int:
             text, found = _models(values, fields, question, look)
         else:
             text, found = _cards(values, fields, question, look)
+        if plot.is_asked:
+            plot.write(lambda: _charts(found))
         outlet.write(text)
     return Exit.OK if found.choices else Exit.DOES_NOT_FIT
 
@@ -118,6 +122,15 @@ def _written(
     )
 
 
+def _charts(found: Any) -> Any:
+    from kvtax.planning.fit import Fit
+    from kvtax.views.fit_page import fit_charts
+
+    if not isinstance(found, Fit):
+        raise UsageError("--plot shows cards for a model, and no model is given")
+    return fit_charts(found)
+
+
 def _number(text: str) -> int:
     from kvtax.values import read_count
 
@@ -156,7 +169,9 @@ COMMAND = Command(
         *CARD_OPTIONS[1:],
         *ENGINE_OPTIONS,
         CATALOGUE,
-        *PAGE_OPTIONS,
+        *PAGE_OPTIONS[:3],
+        PLOT,
+        *PAGE_OPTIONS[3:],
     ),
     (
         ("what carries 40 chats of 32k", "kvtax fit qwen3-32b -n 40 --context 32k --prices examples"),

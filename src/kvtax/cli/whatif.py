@@ -16,6 +16,7 @@ from kvtax.cli.options import (
     MANY,
     MODEL_OPTIONS,
     OFFLINE,
+    PLOT,
     VARY,
     Argument,
     Command,
@@ -24,6 +25,7 @@ from kvtax.cli.options import (
 )
 from kvtax.cli.outlet import choose_look, open_outlet
 from kvtax.cli.pages import PAGE_FORMATS, PAGE_OPTIONS, drawn
+from kvtax.cli.plots import open_plot
 from kvtax.cli.words import read_catalogue, read_model, size_notices
 
 
@@ -36,7 +38,7 @@ def run(values: Mapping[str, Any]) -> int:
     Returns:
         The exit code: 0 where a change that was asked for fits (the base, where none was), 1 where none does; 2 or 3 where none can be sized.
     """
-    with open_outlet(values) as outlet:
+    with open_outlet(values) as outlet, open_plot(values) as plot:
         look = choose_look(values, outlet, PAGE_FORMATS)
         models, gpus = read_catalogue(values)
         settle_network(values)
@@ -51,6 +53,7 @@ def run(values: Mapping[str, Any]) -> int:
         changes = [dict((read_change(word),)) for word in values.get("set") or ()]
         found = whatif(changes, values.get("vary") or (), explain=explained, models=models, gpus=gpus, **fields)
         found.base.extra_notices = tuple(notices)
+        plot.write(lambda: view.whatif_charts(found))
         text = drawn(
             look,
             lambda: view.whatif_page(found, explained=explained),
@@ -100,6 +103,7 @@ COMMAND = Command(
         *ENGINE_OPTIONS,
         CATALOGUE,
         *PAGE_OPTIONS[:3],
+        PLOT,
         EXPLAIN,
         *PAGE_OPTIONS[3:],
     ),

@@ -11,6 +11,8 @@ from kvtax.planning.grid import show_change
 from kvtax.planning.need import Need
 from kvtax.terms import Notice
 from kvtax.units import format_gib, format_requests, format_share
+from kvtax.views.budget_charts import budget_charts
+from kvtax.views.charts import AnyChart
 from kvtax.views.json_form import fields_to_dict
 from kvtax.views.page import Cell, Column, Fact, Facts, Grid, Page, Row, number_cell
 from kvtax.views.variant_words import error_dict, reason_lines
@@ -117,10 +119,23 @@ def _row(choice: Choice, number: int, said: set[Notice], *, priced: bool) -> Row
 def _remarks(found: Fit, most: int) -> Iterator[str]:
     yield f"ranked by {_KEYS[found.by]}; GiB: of all cards; weights and KV pool: of one"
     yield "free: share of the KV pool that stays; sure: carried at the low end of the 90 % interval, too"
+    if _priced(found):
+        yield "price: of all cards, an hour, by the list that was given"
     left = len(found.choices) - most
     if left > 0:
         yield f"{left} more choices carry it: --most {len(found.choices)} shows all"
     yield f"{found.tried - len(found.choices)} of {found.tried} choices do not carry it"
+
+
+def fit_charts(found: Fit, *, most: int = MOST_ROWS) -> tuple[AnyChart, ...]:
+    """Where the memory of each choice goes, and how its concurrency falls with context.
+
+    Args:
+        found: what is shown.
+        most: choices.
+    """
+    named = [(choice_name(choice.change, choice.budget), choice.budget) for choice in found.choices[:most]]
+    return budget_charts(named) if named else ()
 
 
 # ---- where none carries it ----

@@ -11,6 +11,7 @@ from kvtax.planning.lengths import longest_context
 from kvtax.planning.matrix import Matrix
 from kvtax.planning.variants import Variant
 from kvtax.units import format_count, format_gib, format_requests, format_tokens
+from kvtax.views.charts import HeatMap, MapCell, heat_shares
 from kvtax.views.json_form import fields_to_dict
 from kvtax.views.page import Cell, Column, Grid, Page, Row
 from kvtax.views.variant_words import VERDICT_TONES, error_dict, reason_lines
@@ -25,6 +26,8 @@ TITLES = {
 }
 _SHORT = {"out_of_memory": "no memory", "refused": "refused", "kv_too_small": "kv too small"}
 _GAP = 2
+_SHADE = 2
+"""What a cell takes beside its text where it is shaded and not coloured [characters]."""
 _MOST_REASONS = 12
 
 
@@ -38,11 +41,17 @@ def matrix_page(found: Matrix, show: str = "max", *, interval: bool = False, wid
         width: characters of a line.
     """
     found = _turned(found, show, interval, width)
+    heats = heat_shares(matrix_chart(found, show).cells)
     grids = []
     for columns in _portions(found, show, interval, width):
         rows = tuple(
-            Row((_heading(found.rows, value), *(_cell(cells[place], show, interval) for place in columns)))
-            for value, cells in zip(found.rows.values, found.cells, strict=True)
+            Row(
+                (
+                    _heading(found.rows, value),
+                    *(_cell(cells[place], show, interval)._replace(heat=heat[place]) for place in columns),
+                )
+            )
+            for value, cells, heat in zip(found.rows.values, found.cells, heats, strict=True)
         )
         heads = (Column(found.rows.name, found.rows.name), *(_column(found.columns, place) for place in columns))
         grids.append(Grid("cells", "", heads, rows))
@@ -70,6 +79,26 @@ def matrix_grid(found: Matrix, show: str = "max", *, interval: bool = False) -> 
     return Grid("cells", "", tuple(heads), tuple(rows))
 
 
+def matrix_chart(found: Matrix, show: str = "max") -> HeatMap:
+    """The matrix as a heat map.
+
+    Args:
+        found: what is shown.
+        show: one of TITLES.
+    """
+    cells = tuple(tuple(_map_cell(cell, show) for cell in cells) for cells in found.cells)
+    rows, columns = (tuple(_name(axis, value) for value in axis.values) for axis in (found.rows, found.columns))
+    return HeatMap(_title(found, show), found.rows.name, found.columns.name, rows, columns, cells)
+
+
+def _map_cell(cell: Variant, show: str) -> MapCell:
+    shown = _cell(cell, show, False)
+    number = isinstance(shown.value, (int, float)) and (
+        show == "longest" or (cell.budget is not None and runs(cell.budget))
+    )
+    return MapCell(shown.text if number else "-", float(shown.value or 0) if number else None)
+
+
 # ---- how it is laid out ----
 
 
@@ -88,7 +117,7 @@ def _portions(found: Matrix, show: str, interval: bool, width: int) -> list[list
     room = width - first
     for place, value in enumerate(found.columns.values):
         cells = (len(_cell(cells[place], show, interval).text) for cells in found.cells)
-        wide = _GAP + max(len(_name(found.columns, value)), *cells, 0)
+        wide = _GAP + _SHADE + max(len(_name(found.columns, value)), *cells, 0)
         if portions[-1] and wide > room:
             portions.append([])
             room = width - first

@@ -10,6 +10,8 @@ from kvtax.planning.grid import show_change
 from kvtax.planning.whatif import Outcome, WhatIf
 from kvtax.terms import Notice
 from kvtax.units import GIB, format_count, format_gib, format_requests
+from kvtax.views.budget_charts import budget_charts
+from kvtax.views.charts import AnyChart
 from kvtax.views.json_form import fields_to_dict
 from kvtax.views.page import Cell, Column, Grid, Page, Row, number_cell
 from kvtax.views.variant_words import (
@@ -160,6 +162,19 @@ def _cells(budget: Budget | None, base: Budget) -> tuple[Cell, ...]:
 
 def _tone(change: float) -> str:
     return "good" if change > 0 else "bad" if change < 0 else ""
+
+
+MOST_PLOTTED = 12
+"""Choices that a chart has room for."""
+
+
+def whatif_charts(found: WhatIf) -> tuple[AnyChart, ...]:
+    """Where the memory goes and how concurrency falls with context, for the base and each change."""
+    named = [("as it is", found.base)]
+    for one in found.outcomes:
+        if one.budget is not None and len(named) < MOST_PLOTTED:
+            named.append((one.lever.flags if one.lever is not None else show_change(one.set), one.budget))
+    return budget_charts(named)
 
 
 # ---- JSON ----
