@@ -5,12 +5,11 @@ import os
 import subprocess
 import sys
 
-import jsonschema
 import pytest
 
 from runner import CLEAN, run, run_here
+from schemas import validate
 
-SCHEMAS = os.path.join(os.path.dirname(__import__("kvtax").__file__), "views", "schemas")
 FITS = ("budget", "-m", "llama-3-8b", "-g", "a100-80", "--context", "8192")
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
@@ -23,21 +22,6 @@ CONFIG = {
 def here(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     return lambda *words, **more: run_here(capsys, monkeypatch, *words, **more)
-
-
-def schema(name):
-    with open(os.path.join(SCHEMAS, f"{name}.schema.json"), encoding="utf-8") as file:
-        return json.load(file)
-
-
-def validate(document, name):
-    from referencing import Registry, Resource
-
-    resources = [
-        (f"{other}.schema.json", Resource.from_contents(schema(other))) for other in ("budget", "budgets", "error")
-    ]
-    validator = jsonschema.Draft202012Validator(schema(name), registry=Registry().with_resources(resources))
-    validator.validate(document)
 
 
 # ---- exit codes ----

@@ -103,7 +103,7 @@ def memory_chart(named: NamedBudgets, title: str = "") -> Bars:
         tuple(SegmentKind(key, name) for key, name in _segment_names(named).items() if key in used),
         bars,
         "memory of the GPU",
-        "what the engine may use",
+        "the engine's limit",
     )
 
 
