@@ -10,11 +10,11 @@ from kvtax.cli.engine_options import ENGINE_OPTIONS
 from kvtax.cli.exits import Exit, UsageError
 from kvtax.cli.network import settle_network
 from kvtax.cli.options import (
-    CARD_OPTIONS,
     CATALOGUE,
     LOAD_OPTIONS,
     MODEL_OPTIONS,
     OFFLINE,
+    ONE_CARD_OPTIONS,
     Argument,
     Command,
     deployment_fields,
@@ -91,7 +91,7 @@ COMMAND = Command(
     "or - for these options as they are.\n\n"
     "Exit code: 0, 1 where A fits and B does not, 2 wrong usage or bad input, 3 could not be found out.",
     (Argument("sides", "A B", "A file of kvtax budget --json, FIELD=VALUE, or -.", required=True, many=True),),
-    (*MODEL_OPTIONS, OFFLINE, *CARD_OPTIONS, *LOAD_OPTIONS, *ENGINE_OPTIONS, CATALOGUE, *PAGE_OPTIONS),
+    (*MODEL_OPTIONS, OFFLINE, *ONE_CARD_OPTIONS, *LOAD_OPTIONS, *ENGINE_OPTIONS, CATALOGUE, *PAGE_OPTIONS),
     (
         ("two engine versions", "kvtax diff -m llama-3-8b -g a100-80 engine_version=0.19 engine_version=0.33"),
         ("two deployments", "kvtax diff -m qwen3-32b --context 16k gpu=h100-sxm 'gpu=l40s tensor_parallel_size=2'"),

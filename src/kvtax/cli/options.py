@@ -109,6 +109,11 @@ CARD_OPTIONS = (
         "free_memory", ("--free-memory",), "What the engine sees free when it starts to load.", _CARD, metavar="SIZE"
     ),
 )
+ONE_CARD_OPTIONS = (
+    CARD_OPTIONS[0]._replace(help="The card, such as a100-80 or h100-sxm; a+b: together."),
+    *CARD_OPTIONS[1:],
+)
+"""The same for commands that have one card."""
 LOAD_OPTIONS = (
     Option(
         "max_model_len",

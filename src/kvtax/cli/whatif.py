@@ -9,13 +9,13 @@ from kvtax.cli.engine_options import ENGINE_OPTIONS
 from kvtax.cli.exits import Exit, UsageError, worst
 from kvtax.cli.network import settle_network
 from kvtax.cli.options import (
-    CARD_OPTIONS,
     CATALOGUE,
     EXPLAIN,
     LOAD_OPTIONS,
     MANY,
     MODEL_OPTIONS,
     OFFLINE,
+    ONE_CARD_OPTIONS,
     PLOT,
     VARY,
     Argument,
@@ -98,7 +98,7 @@ COMMAND = Command(
         VARY,
         *MODEL_OPTIONS,
         OFFLINE,
-        *CARD_OPTIONS,
+        *ONE_CARD_OPTIONS,
         *LOAD_OPTIONS,
         *ENGINE_OPTIONS,
         CATALOGUE,
