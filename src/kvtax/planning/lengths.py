@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kvtax.budgets import Budget
 
 
@@ -13,14 +15,7 @@ def longest_length(base: Budget, concurrency: int | None, most: int) -> int:
         concurrency: requests at once; None is one.
         most: no longer than this [tokens].
     """
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if Budget(base.prepared, middle, concurrency).fits:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return _greatest(most, lambda length: Budget(base.prepared, length, concurrency).fits)
 
 
 def round_length(base: Budget, concurrency: int | None, length: int) -> int:
@@ -44,11 +39,13 @@ def most_requests(base: Budget, max_model_len: int, most: int) -> int:
         max_model_len: of each request [tokens].
         most: no more than this.
     """
+    return _greatest(most, lambda count: Budget(base.prepared, max_model_len, count).fits)
+
+
+def _greatest(most: int, holds: Callable[[int], bool]) -> int:
+    """The greatest number up to `most` that holds, where all smaller ones do; 0 where none does."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if Budget(base.prepared, max_model_len, middle).fits:
-            low = middle
-        else:
-            high = middle - 1
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
     return low
