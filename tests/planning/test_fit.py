@@ -134,3 +134,13 @@ def test_prices_are_of_all_cards():
     assert [choice.price_per_hour for choice in found.choices] == pytest.approx(
         [one * choice.cards for choice in found.choices]
     )
+
+
+def test_each_engine_shares_a_model_in_its_own_way():
+    fields = {"model": "qwen3-32b", "concurrency": 2, "max_model_len": 8192}
+    found = kvtax.fit(vary={"engine": ["vllm", "llama.cpp"]}, gpu=["l4", "h100-sxm"], **fields)
+    for engine, count in (("vllm", "tensor_parallel_size"), ("llama.cpp", "gpu_count")):
+        alone = kvtax.fit(gpu=["l4", "h100-sxm"], engine=engine, **fields)
+        shown = [choice.change for choice in found.choices if choice.change["engine"] == engine]
+        assert sorted(map(str, shown)) == sorted(str({"engine": engine, **choice.change}) for choice in alone.choices)
+        assert any(change[count] > 1 for change in shown)

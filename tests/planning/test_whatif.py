@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 import kvtax
 from kvtax.planning.changes import HARDWARE, LIMIT, NOTHING, QUALITY, RISK, SPEED
 from kvtax.planning.grid import Axis
+from kvtax.planning.lengths import room_requests
 from kvtax.planning.whatif import all_changes
 
 MODELS = ("llama-3-8b", "gemma-3-27b", "gpt-oss-20b", "qwen3-next-80b", "deepseek-v3")
@@ -109,9 +110,9 @@ def test_levers_are_ranked_and_bring_what_they_say(base):
         assert outcome.lever.cost
         assert outcome.lever.paid_with in (HARDWARE, QUALITY, SPEED, LIMIT, RISK, NOTHING)
         assert outcome.budget.verdict != "refused"
-        better = outcome.budget.max_concurrency > found.base.max_concurrency
+        better = room_requests(outcome.budget) > room_requests(found.base)
         assert better or (outcome.fits and not found.base.fits)
-        ranks.append((outcome.fits, outcome.budget.verdict == "over_budget", outcome.budget.max_concurrency))
+        ranks.append((outcome.fits, outcome.budget.verdict == "over_budget", room_requests(outcome.budget)))
     fitting = [rank for rank in ranks if rank[0]]
     assert ranks[: len(fitting)] == fitting
     assert [rank[2] for rank in fitting] == sorted((rank[2] for rank in fitting), reverse=True)
@@ -121,3 +122,19 @@ def test_the_notebook_sees_a_table():
     found = kvtax.whatif([{"kv_cache_dtype": "fp8"}], model="llama-3-8b", gpu="h100-sxm")
     assert "<table" in found._repr_html_()
     assert "kv_cache_dtype=fp8" in found._repr_html_()
+
+
+def test_levers_of_an_engine_that_allocates_bring_room():
+    base = {
+        "model": "qwen3-8b",
+        "gpu": "rtx-4090",
+        "engine": "llama.cpp",
+        "quantization": "q4_k_m",
+        "max_model_len": 32768,
+    }
+    found = kvtax.whatif(concurrency=2, **base)
+    assert room_requests(found.base) > 2
+    quantised = next(outcome for outcome in found.outcomes if "cache_type_k" in outcome.set)
+    more = int(room_requests(quantised.budget))
+    assert kvtax.budget(**{**base, **quantised.set, "concurrency": more}).fits
+    assert not kvtax.budget(**{**base, **quantised.set, "concurrency": more + 1}).fits

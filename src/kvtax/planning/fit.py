@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kvtax.budgets import Budget
+from kvtax.deployment import find_engine, usual_engine
 from kvtax.engines.registry import plan_class
 from kvtax.errors import InputError
 from kvtax.hardware.gpu import Gpu
@@ -192,8 +193,6 @@ def _need(fields: Mapping[str, Any], mix: tuple[Class, ...]) -> tuple[Need, dict
 
 
 def _engine(fields: Mapping[str, Any]) -> str:
-    from kvtax.deployment import find_engine, usual_engine
-
     return find_engine(fields.get("engine") or usual_engine(fields.get("model") or ""))
 
 
@@ -203,14 +202,27 @@ def choices_of(fields: Mapping[str, Any], varied: Sequence[Axis]) -> Iterator[di
     Raises:
         InputError: there are too many.
     """
+    engines = next((axis.values for axis in varied if axis.name == "engine"), None)
+    if engines is None:
+        return _of_engine(fields, varied, _engine(fields))
+    others = [axis for axis in varied if axis.name != "engine"]
+    check_size([Axis("engine", engines), *others])
+    return (
+        {"engine": engine, **change}
+        for engine in engines
+        for change in _of_engine(fields, others, engine or _engine(fields))
+    )
+
+
+def _of_engine(fields: Mapping[str, Any], varied: Sequence[Axis], engine: str) -> Iterator[dict[str, Any]]:
+    """The choices of one engine: cards share a model in its own way."""
     named = {axis.name for axis in varied}
     axes: list[Axis] = []
     gpu = fields.get("gpu")
     if "gpu" not in named and fields.get("vram") is None:
         cards = COMMON_CARDS if gpu is None else [gpu] if isinstance(gpu, str) else gpu
         axes.append(make_axis("gpu", cards))
-    engines = next((axis.values for axis in varied if axis.name == "engine"), (_engine(fields),))
-    count = "tensor_parallel_size" if "tensor_parallel_size" in plan_class(engines[0]).FIELDS else "gpu_count"
+    count = "tensor_parallel_size" if "tensor_parallel_size" in plan_class(find_engine(engine)).FIELDS else "gpu_count"
     if count not in named and fields.get(count) is None:
         axes.append(Axis(count, RANKS))
     axes += varied

@@ -49,3 +49,17 @@ def _greatest(most: int, holds: Callable[[int], bool]) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if holds(middle) else (low, middle - 1)
     return low
+
+
+MOST_SLOTS = 4096
+
+
+def room_requests(budget: Budget) -> float:
+    """Requests of max_model_len that there is room for: the engine's own count, or the slots that could be allocated at most.
+
+    Args:
+        budget: of an engine that takes what is left, or of one that allocates what is asked.
+    """
+    if not budget.prepared.plan.ALLOCATES or budget.verdict == "refused":
+        return budget.max_concurrency
+    return float(most_requests(budget, budget.max_model_len, MOST_SLOTS))

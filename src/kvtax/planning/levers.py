@@ -10,7 +10,7 @@ from kvtax.deployment import COMMON_FIELDS
 from kvtax.errors import KvtaxError
 from kvtax.hardware.gpu import Gpu
 from kvtax.planning.changes import COMMON_CARDS, Change, all_changes, pairs, shorter_requests
-from kvtax.planning.lengths import longest_length, round_length
+from kvtax.planning.lengths import longest_length, room_requests, round_length
 from kvtax.sources.models import ModelEntry
 
 __all__ = ["COMMON_CARDS", "Change", "Lever", "every_lever", "levers"]
@@ -99,8 +99,8 @@ def _made(change: Change, base: Budget, models: Sequence[ModelEntry], gpus: Sequ
 
 
 def _by_requests(tried: Budget) -> tuple[bool, bool, float, int]:
-    """Fits; starts; requests at once; what is left for KV."""
-    return tried.fits, tried.verdict in ("fits", "over_budget"), tried.max_concurrency, tried.kv_pool_bytes
+    """Fits; starts; requests that there is room for; what is left for KV."""
+    return tried.fits, tried.verdict in ("fits", "over_budget"), room_requests(tried), tried.kv_pool_bytes
 
 
 def _brings(tried: Budget, base: Budget) -> bool:
@@ -109,7 +109,7 @@ def _brings(tried: Budget, base: Budget) -> bool:
         return False
     if tried.fits != base.fits:
         return tried.fits
-    return tried.max_concurrency > base.max_concurrency * LEAST_GAIN
+    return room_requests(tried) > room_requests(base) * LEAST_GAIN
 
 
 def _try(

@@ -50,7 +50,8 @@ def fit_page(found: Fit, *, most: int = MOST_ROWS, launch: str = "") -> Page:
     if found.limit is not None:
         return _failure(found, found.limit)
     best = found.choices[0].budget
-    title = f"{best.model.id}: {found.need}, {best.prepared.plan.label}"
+    engines = dict.fromkeys(choice.budget.prepared.plan.label for choice in found.choices)
+    title = f"{best.model.id}: {found.need}, {' or '.join(engines)}"
     said: set[Notice] = set()
     rows = tuple(
         _row(choice, number, said, priced=_priced(found)) for number, choice in enumerate(found.choices[:most])

@@ -7,6 +7,7 @@ from typing import Any
 from kvtax.budgets import Budget
 from kvtax.planning.changes import NOTHING
 from kvtax.planning.grid import show_change
+from kvtax.planning.lengths import room_requests
 from kvtax.planning.whatif import Outcome, WhatIf
 from kvtax.terms import Notice
 from kvtax.units import GIB, format_count, format_gib, format_requests
@@ -29,7 +30,7 @@ _COLUMNS = (
     Column("KV pool", "kv_pool_bytes", right=True, from_width=92),
     Column("pool +/-", "kv_pool_difference_bytes", right=True),
     Column("tokens", "capacity_tokens", right=True),
-    Column("requests", "max_concurrency", right=True),
+    Column("requests", "requests", right=True),
     Column("x", "ratio", right=True),
     Column("x a card", "ratio_per_card", right=True, from_width=92),
     Column("verdict", "verdict"),
@@ -43,7 +44,7 @@ def ratio(outcome: Budget, base: Budget, *, per_card: bool = False) -> float | N
 
     def requests(budget: Budget) -> float:
         copies = budget.deployment.data_parallel_size
-        return max(budget.max_concurrency, 0.0) * copies / (budget.prepared.gpu_count if per_card else 1)
+        return max(room_requests(budget), 0.0) * copies / (budget.prepared.gpu_count if per_card else 1)
 
     return requests(outcome) / requests(base) if requests(base) > 0 else None
 
@@ -103,6 +104,8 @@ def _remarks(found: WhatIf) -> list[str]:
         remarks[0] += ", of all copies; tokens and requests are those of one copy"
     if any(budget.max_model_len != found.base.max_model_len for budget in budgets):
         remarks.append("requests are of the length that each row has")
+    if any(budget.prepared.plan.ALLOCATES for budget in budgets):
+        remarks.append("requests of an engine that allocates its cache: as many slots as there is room for")
     if found.ranked and not found.outcomes:
         remarks.append("nothing that was tried brings more requests")
     if found.useless:
@@ -142,7 +145,8 @@ def _cells(budget: Budget | None, base: Budget) -> tuple[Cell, ...]:
         return (*(Cell("-", None, "dim") for _ in range(7)), verdict_cell(None))
     change, same = budget.kv_pool_bytes - base.kv_pool_bytes, budget is base
     runs = budget.verdict not in ("refused", "out_of_memory")
-    more = budget.max_concurrency - base.max_concurrency
+    requests = room_requests(budget)
+    more = requests - room_requests(base)
 
     def difference(text: str, value: float | None, better: float) -> Cell:
         """A cell in the colour of better or worse, dim for what does not run."""
@@ -154,7 +158,7 @@ def _cells(budget: Budget | None, base: Budget) -> tuple[Cell, ...]:
         Cell(format_gib(budget.kv_pool_bytes), budget.kv_pool_bytes, "" if runs else "dim"),
         difference("" if same else f"{change / GIB:+,.2f}" if change else "0", change, change),
         Cell(format_count(budget.capacity_tokens), budget.capacity_tokens, "" if runs else "dim"),
-        difference(format_requests(budget.max_concurrency), budget.max_concurrency, more),
+        difference(format_requests(requests), requests, more),
         *(Cell("", 1.0) if same else difference(f"{each or 0:.2f}", each, (each or 0) - 1) for each in times),
         verdict_cell(budget),
     )
