@@ -90,7 +90,7 @@ COMMAND = Command(
     "A and B are files written by kvtax budget --json, or changes of the options given beside them (FIELD=VALUE, several in quotes), "
     "or - for these options as they are.\n\n"
     "Exit code: 0, 1 where A fits and B does not, 2 wrong usage or bad input, 3 could not be found out.",
-    (Argument("sides", "A B", "A file of kvtax budget --json, FIELD=VALUE, or -.", required=True, many=True),),
+    (Argument("sides", "A B", "A file of kvtax budget --json, FIELD=VALUE, or -.", many=True),),
     (*MODEL_OPTIONS, OFFLINE, *ONE_CARD_OPTIONS, *LOAD_OPTIONS, *ENGINE_OPTIONS, CATALOGUE, *PAGE_OPTIONS),
     (
         ("two engine versions", "kvtax diff -m llama-3-8b -g a100-80 engine_version=0.19 engine_version=0.33"),
