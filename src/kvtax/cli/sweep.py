@@ -87,7 +87,7 @@ def _run(
     errors, rows = Counter(target.errors), target.done
     lines = iter((Line(None, {}),)) if source is None else source.lines
     answers = run_job(job, lines, executor, models, target.done)
-    with contextlib.closing(answers), contextlib.closing(progress):  # type: ignore[type-var]
+    with contextlib.closing(answers), contextlib.closing(progress):
         for chunk in answers:
             target.write(chunk.text)
             errors.update(chunk.errors)

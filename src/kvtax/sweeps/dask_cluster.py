@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from importlib import import_module
 from typing import Any
 
@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 10
 _MOST_AHEAD = 512
 
 
-def run_dask(job: Job, chunks: Iterable[Chunk], address: str) -> Iterator[Answers]:
+def run_dask(job: Job, chunks: Iterable[Chunk], address: str) -> Generator[Answers, None, None]:
     """Answers of a cluster's workers, in order.
 
     Args:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from itertools import chain, count
 from typing import Protocol
 
@@ -55,13 +55,13 @@ def check_workers(workers: int | None) -> int:
     return workers
 
 
-def run_here(job: Job, chunks: Iterable[Chunk]) -> Iterator[Answers]:
+def run_here(job: Job, chunks: Iterable[Chunk]) -> Generator[Answers, None, None]:
     """Answers of this process."""
     for chunk in chunks:
         yield answer_chunk(job, chunk)
 
 
-def run_processes(job: Job, chunks: Iterable[Chunk], workers: int) -> Iterator[Answers]:
+def run_processes(job: Job, chunks: Iterable[Chunk], workers: int) -> Generator[Answers, None, None]:
     """Answers of processes, in order; few deployments are answered here.
 
     Args:
@@ -86,7 +86,7 @@ def run_processes(job: Job, chunks: Iterable[Chunk], workers: int) -> Iterator[A
     yield from _in_pool(job, chain(first, chunks), workers)
 
 
-def _in_pool(job: Job, chunks: Iterable[Chunk], workers: int) -> Iterator[Answers]:
+def _in_pool(job: Job, chunks: Iterable[Chunk], workers: int) -> Generator[Answers, None, None]:
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
@@ -108,7 +108,7 @@ def _in_pool(job: Job, chunks: Iterable[Chunk], workers: int) -> Iterator[Answer
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def in_order(submit: Callable[[Chunk], Pending], chunks: Iterable[Chunk], ahead: int) -> Iterator[Answers]:
+def in_order(submit: Callable[[Chunk], Pending], chunks: Iterable[Chunk], ahead: int) -> Generator[Answers, None, None]:
     """Answers in the order of their chunks, of which at most `ahead` are on their way at once: memory does not grow with the sweep."""
     waiting: deque[Pending] = deque()
     for chunk in chunks:
@@ -145,7 +145,7 @@ def _answer(chunk: Chunk) -> Answers:
     return answers
 
 
-Executor = Callable[[Job, Iterable[Chunk]], Iterator[Answers]]
+Executor = Callable[[Job, Iterable[Chunk]], Generator[Answers, None, None]]
 
 
 def choose_executor(name: str | None, scheduler: str | None, workers: int | None) -> Executor:
@@ -175,7 +175,7 @@ def choose_executor(name: str | None, scheduler: str | None, workers: int | None
         raise InputError("--workers counts processes here; a cluster has its own", code="usage")
     address = scheduler
 
-    def on_cluster(job: Job, chunks: Iterable[Chunk]) -> Iterator[Answers]:
+    def on_cluster(job: Job, chunks: Iterable[Chunk]) -> Generator[Answers, None, None]:
         from kvtax.sweeps.dask_cluster import run_dask
 
         return run_dask(job, chunks, address)

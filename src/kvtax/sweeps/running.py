@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kvtax.deployment import Deployment
@@ -77,7 +77,7 @@ def sweep(
 
 def run_job(
     job: Job, lines: Iterable[Line], executor: Executor, models: Sequence[ModelEntry] = (), done: int = 0
-) -> Iterator[Answers]:
+) -> Generator[Answers, None, None]:
     """Answers to every line, in order.
 
     Args:
@@ -100,7 +100,7 @@ def _lines(deployments: Iterable[Mapping[str, Any] | Deployment]) -> Iterator[Li
             yield Line(number, None, InputError(f"is no mapping of fields: {fields!r:.64}", code="invalid-input"))
 
 
-def _results(answers: Iterator[Answers], source: Source | None) -> Iterator[SweepResult]:
+def _results(answers: Generator[Answers, None, None], source: Source | None) -> Iterator[SweepResult]:
     with contextlib.nullcontext() if source is None else contextlib.closing(source):
         for chunk in answers:
             yield from chunk.results

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from kvtax.budgets import Budget
 from kvtax.planning.fit_models import FitModels, ModelChoice
 from kvtax.units import format_count, format_gib, format_parameters, format_requests, format_tokens
 from kvtax.views.fit_page import SCHEMA, need_to_dict
@@ -86,12 +85,11 @@ def _remarks(found: FitModels, most: int) -> Iterator[str]:
         yield "of the others " + ", ".join(words)
 
 
-def fit_models_to_dict(found: FitModels, launch: Callable[[Budget], str] | None = None) -> dict[str, Any]:
+def fit_models_to_dict(found: FitModels) -> dict[str, Any]:
     """The same as `kvtax.fit/1`, a choice for each model.
 
     Args:
         found: what is shown.
-        launch: makes the launch command of a choice.
     """
     from kvtax.budget_result import catalogue_stamp
 
@@ -101,20 +99,20 @@ def fit_models_to_dict(found: FitModels, launch: Callable[[Budget], str] | None 
         "need": need_to_dict(found.need),
         "by": found.by,
         "tried": len(found.choices) + len(found.too_large) + len(found.too_short) + len(found.not_run),
-        "choices": [_choice(choice, launch) for choice in found.choices],
+        "choices": [_choice(choice) for choice in found.choices],
         "too_large": list(found.too_large),
         "too_short": list(found.too_short),
         "not_run": list(found.not_run),
     }
 
 
-def _choice(choice: ModelChoice, launch: Callable[[Budget], str] | None) -> dict[str, Any]:
+def _choice(choice: ModelChoice) -> dict[str, Any]:
     document = choice.budget.to_dict()
     return {
         "model": choice.entry.id,
         "deployment": document["deployment"],
         "budget": document,
-        "launch": None if launch is None else launch(choice.budget),
+        "launch": None,
         "price_per_hour": None,
         "longest_context": choice.longest,
         "narrower": [

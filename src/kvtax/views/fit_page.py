@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from kvtax.budgets import Budget
@@ -30,7 +30,6 @@ _COLUMNS = (
     Column("per hour", "price_per_hour", right=True),
     Column("sure", "sure"),
 )
-Launcher = Callable[[Budget], str]
 _KEYS = {
     "memory": "memory of all cards",
     "price": "price an hour",
@@ -39,13 +38,12 @@ _KEYS = {
 }
 
 
-def fit_page(found: Fit, *, most: int = MOST_ROWS, launch: str = "") -> Page:
-    """The choices, best first, and the launch command of the best; where there is none, what binds and what is nearest.
+def fit_page(found: Fit, *, most: int = MOST_ROWS) -> Page:
+    """The choices, best first; where there is none, what binds and what is nearest.
 
     Args:
         found: what is shown.
         most: rows.
-        launch: command of the best choice.
     """
     if found.limit is not None:
         return _failure(found, found.limit)
@@ -56,13 +54,7 @@ def fit_page(found: Fit, *, most: int = MOST_ROWS, launch: str = "") -> Page:
     rows = tuple(
         _row(choice, number, said, priced=_priced(found)) for number, choice in enumerate(found.choices[:most])
     )
-    blocks: list[Facts | Grid] = [Grid("choices", "", _columns(found), rows, tuple(_remarks(found, most)))]
-    if launch:
-        lines = launch.rstrip().splitlines()
-        blocks.append(
-            Facts("launch", "Launch the first", tuple(Fact(f"line {n}", "", line) for n, line in enumerate(lines)))
-        )
-    return Page(title, tuple(blocks))
+    return Page(title, (Grid("choices", "", _columns(found), rows, tuple(_remarks(found, most))),))
 
 
 def fit_grid(found: Fit) -> Grid:
@@ -152,12 +144,11 @@ def _failure(found: Fit, limit: Limit) -> Page:
 # ---- JSON ----
 
 
-def fit_to_dict(found: Fit, launch: Launcher | None = None) -> dict[str, Any]:
+def fit_to_dict(found: Fit) -> dict[str, Any]:
     """The same as `kvtax.fit/1`.
 
     Args:
         found: what is shown.
-        launch: makes the launch command of a choice.
     """
     from kvtax.budget_result import catalogue_stamp
 
@@ -168,7 +159,7 @@ def fit_to_dict(found: Fit, launch: Launcher | None = None) -> dict[str, Any]:
         "need": need_to_dict(found.need),
         "by": found.by,
         "tried": found.tried,
-        "choices": [_choice(choice, launch) for choice in found.choices],
+        "choices": [_choice(choice) for choice in found.choices],
         "limit": None
         if limit is None
         else {"what": limit.what, "message": limit.words, "nearest": [_nearest(near) for near in limit.nearest]},
@@ -192,13 +183,13 @@ def need_to_dict(need: Need) -> dict[str, Any]:
     }
 
 
-def _choice(choice: Choice, launch: Launcher | None) -> dict[str, Any]:
+def _choice(choice: Choice) -> dict[str, Any]:
     document = choice.budget.to_dict()
     return {
         "set": fields_to_dict(choice.change),
         "deployment": document["deployment"],
         "budget": document,
-        "launch": None if launch is None else launch(choice.budget),
+        "launch": None,
         "price_per_hour": choice.price_per_hour,
         "currency": choice.currency or None,
         "cards": choice.cards,

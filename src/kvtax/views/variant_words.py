@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from kvtax.budgets import Budget
@@ -85,8 +85,3 @@ def error_dict(error: KvtaxError | None) -> dict[str, Any]:
     """An error as JSON has it."""
     document: dict[str, Any] = {} if error is None else error.to_dict()["error"]
     return document
-
-
-def differ(budgets: Sequence[Budget | None], what: str) -> bool:
-    """Whether budgets differ in a field of their deployments."""
-    return len({getattr(budget.deployment, what) for budget in budgets if budget is not None}) > 1
